@@ -16,8 +16,17 @@
 struct gguf;
 
 enum gguf_type {
-    GGUF_F32 = 0, GGUF_F16 = 1, GGUF_Q4_0 = 2, GGUF_Q4_1 = 3, GGUF_Q5_0 = 6, GGUF_Q5_1 = 7,
-    GGUF_Q8_0 = 8, GGUF_Q4_K = 12, GGUF_Q5_K = 13, GGUF_Q6_K = 14, GGUF_BF16 = 30,
+    GGUF_F32 = 0,
+    GGUF_F16 = 1,
+    GGUF_Q4_0 = 2,
+    GGUF_Q4_1 = 3,
+    GGUF_Q5_0 = 6,
+    GGUF_Q5_1 = 7,
+    GGUF_Q8_0 = 8,
+    GGUF_Q4_K = 12,
+    GGUF_Q5_K = 13,
+    GGUF_Q6_K = 14,
+    GGUF_BF16 = 30,
 };
 
 struct gguf_str {
@@ -65,7 +74,11 @@ int gguf_array_f32(const struct gguf *g, const char *key, size_t n, float *ret,
 int gguf_array_i32(const struct gguf *g, const char *key, size_t n, int32_t *ret,
                    struct err *err) MUST_CHECK; /* integers or bools */
 
-/* Elements a block and bytes a block of a type. */
+/* The tensor's bytes will not be read again soon: give their pages back.  They come back from the
+ * file when touched, so this is only about resident memory.  Nothing for gguf_parse(). */
+void gguf_drop(const struct gguf *g, const struct gguf_tensor *t);
+
+/* Elements a block and bytes a block of a type; 0 for a type that is not in the enum. */
 uint32_t gguf_block_len(enum gguf_type type);
 uint32_t gguf_block_bytes(enum gguf_type type);
 const char *gguf_type_name(enum gguf_type type);
