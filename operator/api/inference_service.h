@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/json.h"
+
+/* An InferenceService as a struct.  The schema in crds/ refuses most mistakes at the door; the
+ * decoder checks again, because a stored object may be older than the schema. */
+
+enum model_source { SOURCE_HTTPS, SOURCE_HF, SOURCE_PVC };
+
+enum { UNSET = -1 }; /* a number the user did not give; defaults are children.c's */
+
+struct probe_spec { /* UNSET where not given; seconds, counts */
+    int64_t initial_delay, period, timeout, failures, successes;
+};
+
+enum scale_metric { SCALE_QUEUE_LENGTH, SCALE_REQUESTS, SCALE_METRIC_COUNT };
+enum { SCALING_METRICS_MAX = SCALE_METRIC_COUNT, ARGS_MAX = 64 };
+
+struct scaling_target {
+    enum scale_metric metric;
+    double target; /* requests per serving pod */
+};
+
+struct inference_service {
+    /* metadata */
+    const char *name, *namespace, *uid;
+    int64_t generation;
+    bool deleting;
+    const char *refresh; /* annotation that asks for a new template; NULL: none */
+
+    int64_t replicas;
+
+    struct {
+        const char *source;
+        enum model_source kind;
+        const char *claim, *path; /* pvc://claim/path; path without a leading slash */
+        const char *revision;     /* NULL: the source's own default */
+        const char *served_name;  /* default: metadata.name */
+        const char *secret;       /* NULL: none */
+        const char *cache_claim;  /* NULL: an emptyDir */
+        int64_t max_length;
+    } model;
+    struct {
+        const char *image;  /* NULL: the operator's default */
+        const char *device; /* NULL: auto */
+        int64_t max_sequences, max_batch_tokens;
+        int64_t queue_requests, queue_tokens;
+        const char *kv_memory; /* quantity text; NULL */
+        double kv_memory_bytes;
+        const cJSON *args; /* list of strings; NULL */
+    } runtime;
+    const cJSON *resources; /* {requests, limits}; NULL */
+    struct {
+        bool enabled;
+        int64_t min, max;
+        int64_t scale_down_after; /* seconds */
+        struct scaling_target targets[SCALING_METRICS_MAX];
+        size_t n_targets; /* 0: the default pair */
+    } scaling;
+    int64_t drain_timeout; /* seconds */
+    struct probe_spec startup, readiness, liveness;
+    int64_t startup_budget;    /* seconds, probes.startup.timeout */
+    const cJSON *pod_template; /* NULL */
+
+    const cJSON *spec; /* the whole, borrowed */
+};
+
+/* Decode cr into ret; texts are borrowed from cr or live in mem.  ERR_INVALID names the field. */
+int inference_service_decode(const cJSON *cr, struct arena *mem, struct inference_service *ret,
+                             struct err *err) MUST_CHECK;
+
+const char *scale_metric_name(enum scale_metric m); /* "queueLength", "requests" */
+/* -1: unknown */
+int scale_metric_parse(const char *name, enum scale_metric *ret);
