@@ -53,7 +53,7 @@ int http_server_set_cert(struct http_server *s, const char *cert_pem, const char
 void http_server_free(struct http_server *s);
 DEFINE_FREEP(http_server)
 
-/* The request; all borrowed from the exchange. */
+/* The request; all borrowed from the exchange.  Headers: inside the handler only. */
 const char *http_exchange_method(const struct http_exchange *x);
 const char *http_exchange_path(const struct http_exchange *x);  /* raw, without the query */
 const char *http_exchange_query(const struct http_exchange *x); /* raw, "" if none */

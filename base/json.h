@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 
 /* JSON trees, over cJSON.  json_parse() first checks the text against RFC 8259 with our limits

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 
 /* A byte string that grows up to a bound.  An append that does not fit or finds no memory
