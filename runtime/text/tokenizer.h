@@ -43,6 +43,8 @@ int32_t tokenizer_eos(const struct tokenizer *t); /* -1: none */
 /* Ends a generation: eos, eot and the chat template's end tokens. */
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id); /* control token */
+/* SentencePiece: encoding puts a space before the first word, decoding takes it away. */
+bool tokenizer_adds_space_prefix(const struct tokenizer *t);
 /* The bytes one token stands for, in isolation (special tokens: their spelling). */
 const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *ret_len);
 /* Spelling of bos / eos for templates; "" if none. */
