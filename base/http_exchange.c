@@ -23,7 +23,6 @@
 int http_exchange_new(struct http_server *s, const char *target, struct http_exchange **ret)
 {
     struct http_exchange *x = mem_calloc(1, sizeof(*x));
-    char *query;
 
     if (!x)
         return -1;
@@ -32,10 +31,7 @@ int http_exchange_new(struct http_server *s, const char *target, struct http_exc
         mem_free(x);
         return -1;
     }
-    query = strchr(x->target, '?');
-    if (query)
-        *query++ = '\0';
-    x->query = query ? query : "";
+    x->query = "";
     x->server = s;
     x->arrival_ns = clock_ns(clock_system());
     x->body.max = s->o.body_bytes_max;

@@ -14,6 +14,7 @@
  *   - a missing (HTTP/1.1), empty or malformed Host;
  *   - a method out of a short list, a version other than HTTP/1.0 and 1.1;
  *   - a target that does not start with '/', with control bytes, a broken escape, %00 or %2f.
+ * The server adds: lines that end in a bare LF, folded lines, a NUL, a header without a name.
  * Pure: feed the request line, then each header, then finish. */
 struct http_guard {
     bool http_1_0;

@@ -63,7 +63,7 @@ struct http_exchange {
     uint64_t id;
     atomic_uint refs;
 
-    char *target; /* raw; cut at '?' */
+    char *target; /* raw; cut at '?' once the guard has seen it */
     const char *query;
     char method[16];
     char peer[64];

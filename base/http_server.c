@@ -206,12 +206,48 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *mhd
     return x;
 }
 
+/* libmicrohttpd ends a value at the first NUL and drops a header without a name, so neither is to
+ * be seen in what it hands out.  But it parses lines where they lie, putting a NUL on CR and LF:
+ * the next name comes exactly two bytes after a value's end, and the empty line after the last.
+ * Anything else is what was hidden, a folded line, or a line that ends in a bare LF. */
+struct walk {
+    struct http_guard *guard;
+    const char *end; /* of the header before, its NUL; NULL at the first */
+};
+
 static enum MHD_Result guard_one(void *cls, enum MHD_ValueKind kind, const char *name,
                                  size_t name_len, const char *value, size_t value_len)
 {
+    struct walk *w = cls;
+
     (void)kind;
-    http_guard_header(cls, name, name_len, value ? value : "", value_len);
+    if (w->end && name != w->end + 2)
+        http_guard_header(w->guard, "", 0, "", 0);
+    http_guard_header(w->guard, name, name_len, value ? value : "", value_len);
+    w->end = value ? value + value_len : name + name_len;
     return MHD_YES;
+}
+
+static const char *guard_request(struct http_exchange *x, const char *version)
+{
+    struct http_guard guard = {0};
+    struct walk walk = {&guard, NULL};
+
+    http_guard_line(&guard, x->method, x->target, version);
+    (void)MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, guard_one, &walk);
+    if (walk.end && (walk.end[1] || walk.end[2]))
+        http_guard_header(&guard, "", 0, "", 0);
+    return http_guard_finish(&guard);
+}
+
+static void cut_query(struct http_exchange *x)
+{
+    char *query = strchr(x->target, '?');
+
+    if (!query)
+        return;
+    *query = '\0';
+    x->query = query + 1;
 }
 
 static void set_peer(struct http_exchange *x)
@@ -250,20 +286,15 @@ static void set_peer_cert(struct http_exchange *x)
 static enum MHD_Result begin(struct http_exchange *x, const char *method, const char *version)
 {
     struct http_server *s = x->server;
-    struct http_guard guard = {0};
     const char *why, *length;
     struct err ignored;
     uint64_t n;
 
     (void)snprintf(x->method, sizeof(x->method), "%s", method);
-    http_guard_line(&guard, method, x->target, version);
-    if (x->query[0])
-        http_guard_line(&guard, "GET", x->query - 1, "HTTP/1.1");
-    guard.http_1_0 = strcmp(version, "HTTP/1.0") == 0;
-    (void)MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, guard_one, &guard);
-    why = http_guard_finish(&guard);
+    why = guard_request(x, version);
     if (why)
         return http_exchange_refuse(x, 400, why);
+    cut_query(x);
     if (atomic_load(&s->stopping))
         return http_exchange_refuse(x, 503, "shutting down");
     length = http_exchange_header(x, "Content-Length");
