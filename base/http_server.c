@@ -235,7 +235,7 @@ static const char *guard_request(struct http_exchange *x, const char *version)
 
     http_guard_line(&guard, x->method, x->target, version);
     (void)MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, guard_one, &walk);
-    if (walk.end && (walk.end[1] || walk.end[2]))
+    if (walk.end && (walk.end[1] || walk.end[2] || walk.end[3]))
         http_guard_header(&guard, "", 0, "", 0);
     return http_guard_finish(&guard);
 }
