@@ -311,6 +311,12 @@ static int decode_texts(struct inference_service *s, struct err *err)
     if (s->model.revision && s->model.kind != SOURCE_HF)
         return err_set(err, ERR_INVALID,
                        "spec.model.revision: only a hf:// source has revisions; remove it");
+    if (s->model.kind == SOURCE_PVC && s->model.cache_claim)
+        return err_set(err, ERR_INVALID,
+                       "spec.model.cache: a pvc:// source is read in place; remove it");
+    if (s->model.kind != SOURCE_HF && s->model.secret)
+        return err_set(err, ERR_INVALID,
+                       "spec.model.secretRef: only a hf:// source takes a token; remove it");
     if (!s->runtime.kv_memory)
         return 0;
     if (parse_quantity(s->runtime.kv_memory, &s->runtime.kv_memory_bytes, err))

@@ -13,8 +13,9 @@
 #define LABEL_SERVICE API_GROUP "/service"        /* value: the service's name; our selector */
 #define ANNOTATION_APPLIED API_GROUP "/applied"   /* digest of the body we applied */
 #define ANNOTATION_TEMPLATE API_GROUP "/template" /* on pods: the revision they come from */
-#define ANNOTATION_REFRESH API_GROUP "/refresh" /* a new value asks for a newly rendered template \
-                                                 */
+#define ANNOTATION_REFRESH                                                 \
+    API_GROUP "/refresh" /* a new value asks for a newly rendered template \
+                          */
 
 #define RUNTIME_CONTAINER "runtime"
 #define PORT_API_NAME "http"
