@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rows.c - the ops that work row by row: embedding, norms, gates, angles.
+ */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+void k_ref_embed(const struct k_embed *a, uint32_t first, uint32_t end)
+{
+    uint32_t n = a->table->n_in;
+    size_t row_bytes = (size_t)(n / k_block_len(a->table->type)) * k_block_bytes(a->table->type);
+
+    for (uint32_t r = first; r < end; r++) {
+        const uint8_t *row = (const uint8_t *)a->table->data + (size_t)a->tokens[r] * row_bytes;
+        float *out = a->out + (size_t)r * n;
+
+        k_dequantise(a->table->type, row, n, out);
+        for (uint32_t i = 0; i < n; i++)
+            out[i] *= a->scale;
+    }
+}
+
+/* 1 / sqrt(mean(x^2) + eps) */
+static float norm_factor(const float *x, uint32_t n, float eps)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return (float)(1 / sqrt(sum / n + (double)eps));
+}
+
+void k_ref_norm(const struct k_norm *a, uint32_t first, uint32_t end)
+{
+    for (uint32_t r = first; r < end; r++) {
+        const float *x = a->x + (size_t)(a->row_ids ? a->row_ids[r] : r) * a->n;
+        float *out = a->out.f32 + (size_t)r * a->n;
+        float factor = a->weight ? norm_factor(x, a->n, a->eps) : 1;
+
+        for (uint32_t i = 0; i < a->n; i++)
+            out[i] = a->weight ? x[i] * factor * a->weight[i] : x[i];
+    }
+}
+
+void k_ref_norm_add(const struct k_norm_add *a, uint32_t first, uint32_t end)
+{
+    for (uint32_t r = first; r < end; r++) {
+        float *x = a->x + (size_t)r * a->n;
+        const float *y = a->y + (size_t)r * a->n;
+        float factor = a->weight ? norm_factor(y, a->n, a->eps) : 1;
+
+        for (uint32_t i = 0; i < a->n; i++)
+            x[i] += a->weight ? y[i] * factor * a->weight[i] : y[i];
+    }
+}
+
+void k_ref_angles(const struct k_angles *a, uint32_t first, uint32_t end)
+{
+    for (uint32_t r = first; r < end; r++) {
+        float *out = a->out + (size_t)r * 2 * a->n_freqs;
+
+        for (uint32_t i = 0; i < a->n_freqs; i++) {
+            float angle = (float)a->positions[r] * a->freqs[i];
+
+            out[i] = cosf(angle);
+            out[a->n_freqs + i] = sinf(angle);
+        }
+    }
+}
+
+static float gate(enum k_gate_kind kind, float g)
+{
+    if (kind == K_GATE_SILU)
+        return g / (1 + expf(-g));
+    return 0.5F * g * (1 + tanhf(0.7978845608F * (g + 0.044715F * g * g * g)));
+}
+
+void k_ref_gate(const struct k_gate *a, uint32_t first, uint32_t end)
+{
+    for (size_t i = (size_t)first * a->n; i < (size_t)end * a->n; i++)
+        a->out.f32[i] = gate(a->kind, a->gate[i]) * a->up[i];
+}
