@@ -38,6 +38,7 @@ int http_exchange_new(struct http_server *s, const char *target, struct http_exc
     x->out.max = s->o.stream_bytes_max;
     atomic_init(&x->refs, 1);
     (void)pthread_mutex_init(&x->lock, NULL);
+    (void)pthread_cond_init(&x->told, NULL);
     *ret = x;
     return 0;
 }
@@ -52,6 +53,7 @@ void http_exchange_unref(struct http_exchange *x)
     str_release(&x->out);
     mem_free(x->peer_cert);
     mem_free(x->target);
+    (void)pthread_cond_destroy(&x->told);
     (void)pthread_mutex_destroy(&x->lock);
     mem_free(x);
 }
@@ -168,21 +170,19 @@ enum MHD_Result http_exchange_refuse(struct http_exchange *x, int status, const 
 
 void http_exchange_set_gone(struct http_exchange *x, bool do_resume)
 {
-    void (*on_gone)(void *userdata) = NULL;
-    void *userdata = NULL;
-
     (void)pthread_mutex_lock(&x->lock);
     x->gone = true;
-    if (x->kept && !x->ended && !x->told) {
-        x->told = true;
-        on_gone = x->on_gone;
-        userdata = x->userdata;
+    if (x->kept && !x->ended && !x->was_told) {
+        x->was_told = x->telling = true;
+        (void)pthread_mutex_unlock(&x->lock);
+        x->on_gone(x->userdata);
+        (void)pthread_mutex_lock(&x->lock);
+        x->telling = false;
+        (void)pthread_cond_broadcast(&x->told);
     }
     if (do_resume)
         resume(x);
     (void)pthread_mutex_unlock(&x->lock);
-    if (on_gone)
-        on_gone(userdata);
 }
 
 void http_exchange_completed(struct http_exchange *x)
@@ -217,13 +217,16 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
     return n;
 }
 
-/* The holder is done: what remains is libmicrohttpd's.  Takes the lock the caller holds. */
+/* The holder is done: what remains is libmicrohttpd's.  Takes the lock the caller holds.  Waits for
+ * an on_gone() under way, so that the holder may free what it touches. */
 static void end_and_unlock(struct http_exchange *x)
 {
     struct http_server *s = x->server;
     bool kept = x->kept;
 
     ASSERT(!x->ended);
+    while (x->telling)
+        (void)pthread_cond_wait(&x->told, &x->lock);
     x->ended = true;
     resume(x);
     (void)pthread_mutex_unlock(&x->lock);

@@ -74,7 +74,8 @@ struct http_exchange {
     uint64_t arrival_ns;
 
     pthread_mutex_t lock; /* what follows */
-    bool kept, gone, told, suspended, ended;
+    pthread_cond_t told;
+    bool kept, gone, telling, was_told, suspended, ended;
     bool streaming;      /* else 'out' is the whole answer */
     bool answer_ready;   /* status and headers are set: may be queued */
     bool answer_queued;

@@ -73,8 +73,9 @@ uint64_t http_exchange_arrival_ns(const struct http_exchange *x); /* monotonic: 
 void http_exchange_answer(struct http_exchange *x, int status, const char *const *headers,
                           const void *body, size_t len);
 
-/* Keep the exchange past the handler.  on_gone (any thread, once at most, never after the end)
- * tells that the client left or the server stops; x stays valid until it is ended. */
+/* Keep the exchange past the handler.  on_gone (any thread, once at most, never during or after the
+ * end; it must not end the exchange itself) tells that the client left or the server stops; x stays
+ * valid until it is ended. */
 void http_exchange_keep(struct http_exchange *x, void (*on_gone)(void *userdata), void *userdata);
 bool http_exchange_is_gone(const struct http_exchange *x);
 

@@ -73,10 +73,20 @@ void inbox_correct(struct inbox *b, uint64_t guessed, uint64_t actual)
     tell(b);
 }
 
+void inbox_return(struct inbox *b, uint64_t n_tokens)
+{
+    atomic_fetch_add(&b->n_tokens, n_tokens);
+    atomic_fetch_add(&b->n_waiting, 1);
+    tell(b);
+}
+
 void inbox_release(struct inbox *b, uint64_t n_tokens)
 {
+    uint32_t requests;
+
     atomic_fetch_sub(&b->n_tokens, n_tokens);
-    ASSERT(atomic_fetch_sub(&b->n_waiting, 1) > 0);
+    requests = atomic_fetch_sub(&b->n_waiting, 1);
+    ASSERT(requests > 0);
     tell(b);
 }
 

@@ -9,7 +9,7 @@
  *
  * A request takes its place before any work is spent on it (inbox_reserve(), with a guess of its
  * tokens), corrects the guess once the prompt is tokenised, and holds the place until the engine
- * schedules it for the first time or it ends.  So "waiting" counts what is being tokenised, what is
+ * runs it or it ends.  So "waiting" counts what is being tokenised, what is
  * in the box and what stands in the engine's queue; the bound holds over all three. */
 struct inbox;
 
@@ -28,6 +28,8 @@ DEFINE_FREEP(inbox)
 /* ERR_BUSY: full, by requests or by tokens.  ERR_UNAVAILABLE: closed. */
 int inbox_reserve(struct inbox *b, uint64_t n_tokens, struct err *err) MUST_CHECK;
 void inbox_correct(struct inbox *b, uint64_t guessed, uint64_t actual);
+/* A running request waits again (it was preempted): counted even when the queue is full. */
+void inbox_return(struct inbox *b, uint64_t n_tokens);
 /* Give the place back. */
 void inbox_release(struct inbox *b, uint64_t n_tokens);
 /* Send a request that holds a place for its n_prompt tokens; the inbox takes a reference for the
