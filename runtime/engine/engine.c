@@ -177,22 +177,27 @@ static void free_slot(struct engine *e, const struct sequence *s)
     e->free_slots[e->n_free_slots++] = s->slot;
 }
 
-static bool is_over(const struct engine *e, const struct sequence *s)
+/* Why a sequence must end now; FINISH_NONE: it need not. */
+static enum finish_reason over(const struct engine *e, const struct sequence *s)
 {
-    return atomic_load_explicit(&s->request->cancel, memory_order_relaxed) ||
-           atomic_load(&e->abort) || atomic_load(&e->device_lost);
+    if (atomic_load(&e->device_lost))
+        return FINISH_ERROR;
+    if (atomic_load(&e->abort))
+        return FINISH_CANCELED;
+    return (enum finish_reason)atomic_load(&s->request->cancel);
 }
 
 /* End those nobody waits for any more, keeping the order of the rest. */
 static void drop_cancelled(struct engine *e)
 {
-    enum finish_reason why = atomic_load(&e->device_lost) ? FINISH_ERROR : FINISH_CANCELED;
+    enum finish_reason why;
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < e->n_running; i++) {
         struct sequence *s = e->running[i];
 
-        if (is_over(e, s)) {
+        why = over(e, s);
+        if (why != FINISH_NONE) {
             free_slot(e, s);
             end_sequence(e, s, why);
         } else {
@@ -204,7 +209,8 @@ static void drop_cancelled(struct engine *e)
     for (uint32_t i = 0; i < e->n_waiting; i++) {
         struct sequence *s = e->waiting[i];
 
-        if (is_over(e, s))
+        why = over(e, s);
+        if (why != FINISH_NONE)
             end_sequence(e, s, why);
         else
             e->waiting[kept++] = s;

@@ -50,7 +50,9 @@ void request_unref(struct request *r)
     mem_free(r);
 }
 
-void request_cancel(struct request *r)
+void request_end(struct request *r, enum finish_reason why)
 {
-    atomic_store(&r->cancel, true);
+    int none = FINISH_NONE;
+
+    (void)atomic_compare_exchange_strong(&r->cancel, &none, (int)why);
 }

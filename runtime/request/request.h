@@ -21,7 +21,7 @@ enum finish_reason {
     FINISH_NONE,     /* still going */
     FINISH_STOP,     /* an end token */
     FINISH_LENGTH,   /* max_tokens, or the context is full */
-    FINISH_CANCELED, /* request_cancel(), or the server is leaving */
+    FINISH_CANCELED, /* request_end(), or the server is leaving */
     FINISH_ERROR,    /* the device failed, or this row's logits were not finite */
     FINISH_COUNT,
 };
@@ -48,14 +48,15 @@ struct request {
     int32_t end_ids[REQUEST_END_IDS_MAX];
     uint32_t n_end_ids;
     uint64_t arrival_ns; /* monotonic, the first byte of the HTTP request */
-    /* Called on the engine's thread after tokens or a finish were published.  Must not block. */
+    /* Called on the engine's thread after tokens or the finish were published, the last time after
+     * the finish: userdata must live until then.  Must not block. */
     void (*on_output)(void *userdata);
     void *userdata;
 
     int32_t *tokens; /* [n_prompt + max_tokens]: the prompt, then the output */
     atomic_uint n_output;
     atomic_int finish; /* enum finish_reason */
-    atomic_bool cancel;
+    atomic_int cancel; /* enum finish_reason to end with; FINISH_NONE: go on */
 
     /* written by the engine before 'finish', read after it; monotonic ns, 0: never happened */
     uint64_t queued_ns, scheduled_ns, first_token_ns, finished_ns;
@@ -75,8 +76,9 @@ static inline void request_unrefp(struct request **r)
         request_unref(*r);
 }
 
-/* Any thread; the engine ends it within one step, in whatever state it is. */
-void request_cancel(struct request *r);
+/* Any thread; the engine ends it within one step, in whatever state it is, with the reason of the
+ * first call: FINISH_CANCELED, or FINISH_STOP when its text met a stop string. */
+void request_end(struct request *r, enum finish_reason why);
 
 static inline uint32_t request_n_output(const struct request *r)
 {
