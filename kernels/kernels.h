@@ -62,12 +62,15 @@ struct k_matrix {
  *   f32    [rows][n]
  *   q      [rows][n], round(x / scale), -127 .. 127
  *   scale  [rows][n / K_GROUP], max|x| of the group / 127
- *   sum    [rows][n / K_GROUP], scale x the sum of q of the group */
+ *   total  [rows][n / K_GROUP], the sum of q of the group
+ *   sum    [rows][n / K_GROUP], scale x total
+ * Groups are whole: the last one of a row is filled up with zeros. */
 struct k_act {
     uint32_t n;
     float *f32;
     int8_t *q;
     float *scale;
+    int32_t *total;
     float *sum;
 };
 

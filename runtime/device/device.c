@@ -402,6 +402,9 @@ int device_act(struct device *d, uint32_t n_rows, uint32_t n, struct k_act *ret,
             r = device_alloc(d, n_rows, n_groups * sizeof(float), &p, err);
         ret->scale = p;
         if (r == 0)
+            r = device_alloc(d, n_rows, n_groups * sizeof(int32_t), &p, err);
+        ret->total = p;
+        if (r == 0)
             r = device_alloc(d, n_rows, n_groups * sizeof(float), &p, err);
         ret->sum = p;
     }

@@ -62,7 +62,7 @@ static int take(struct cursor *c, uint64_t n, const char *what, const uint8_t **
 static int take_int(struct cursor *c, size_t bytes, const char *what, uint64_t *ret,
                     struct err *err)
 {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int r = take(c, bytes, what, &p, err);
 
     if (r == 0)
@@ -73,9 +73,9 @@ static int take_int(struct cursor *c, size_t bytes, const char *what, uint64_t *
 static int take_string(struct cursor *c, uint64_t max, const char *what, struct gguf_str *ret,
                        struct err *err)
 {
-    uint64_t len;
+    uint64_t len = 0;
     size_t at = c->pos;
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int r = take_int(c, 8, what, &len, err);
 
     if (r < 0)
@@ -95,7 +95,7 @@ static int take_value(struct cursor *c, struct gguf_kv *kv, struct err *err)
 {
     size_t bytes = gguf_kind_bytes(kv->kind);
     struct gguf_str s;
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int r;
 
     if (bytes > 0) {
@@ -118,7 +118,7 @@ static int take_value(struct cursor *c, struct gguf_kv *kv, struct err *err)
 
 static int take_kv(struct cursor *c, struct gguf_kv *kv, struct err *err)
 {
-    uint64_t kind;
+    uint64_t kind = 0;
     size_t at = c->pos;
     int r = take_string(c, KEY_BYTES_MAX, "a key", &kv->key, err);
 
@@ -205,7 +205,7 @@ static int tensor_size(struct gguf_tensor *t, size_t at, struct err *err)
 static int take_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t *ret_offset,
                        struct err *err)
 {
-    uint64_t v;
+    uint64_t v = 0;
     size_t at = c->pos;
     int r = take_string(c, NAME_BYTES_MAX, "a tensor name", &t->name, err);
 
@@ -255,7 +255,7 @@ static int alignment_get(const struct gguf *g, uint64_t *ret, struct err *err)
 static int place_tensors(struct gguf *g, const struct cursor *c, const uint64_t *offsets,
                          struct err *err)
 {
-    uint64_t alignment;
+    uint64_t alignment = 0;
     uint64_t start;
     uint64_t want = 0;
     int r = alignment_get(g, &alignment, err);
@@ -326,7 +326,7 @@ static int parse_tensors(struct gguf *g, struct cursor *c, uint64_t n, struct er
 static int parse(struct gguf *g, struct err *err)
 {
     struct cursor c = {.data = g->data, .len = g->len};
-    const uint8_t *magic;
+    const uint8_t *magic = NULL;
     uint64_t version = 0;
     uint64_t n_tensors = 0;
     uint64_t n_kv = 0;

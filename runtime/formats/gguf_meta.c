@@ -115,7 +115,7 @@ bool gguf_has(const struct gguf *g, const char *key)
 
 int gguf_u64(const struct gguf *g, const char *key, uint64_t max, uint64_t *ret, struct err *err)
 {
-    const struct gguf_kv *kv;
+    const struct gguf_kv *kv = NULL;
     uint64_t v;
     int r = kv_get(g, key, false, &kv, err);
 
@@ -133,7 +133,7 @@ int gguf_u64(const struct gguf *g, const char *key, uint64_t max, uint64_t *ret,
 
 int gguf_f64(const struct gguf *g, const char *key, double *ret, struct err *err)
 {
-    const struct gguf_kv *kv;
+    const struct gguf_kv *kv = NULL;
     int r = kv_get(g, key, false, &kv, err);
 
     if (r < 0)
@@ -153,7 +153,7 @@ bool gguf_bool(const struct gguf *g, const char *key, bool fallback)
 
 int gguf_string(const struct gguf *g, const char *key, struct gguf_str *ret, struct err *err)
 {
-    const struct gguf_kv *kv;
+    const struct gguf_kv *kv = NULL;
     int r = kv_get(g, key, false, &kv, err);
 
     if (r < 0)
@@ -167,7 +167,7 @@ int gguf_string(const struct gguf *g, const char *key, struct gguf_str *ret, str
 
 int gguf_array_len(const struct gguf *g, const char *key, size_t *ret, struct err *err)
 {
-    const struct gguf_kv *kv;
+    const struct gguf_kv *kv = NULL;
     int r = kv_get(g, key, true, &kv, err);
 
     if (r == 0)
@@ -189,7 +189,7 @@ static int array_get(const struct gguf *g, const char *key, size_t n, const stru
 int gguf_array_strings(const struct gguf *g, const char *key, size_t n, struct gguf_str *ret,
                        struct err *err)
 {
-    const struct gguf_kv *kv;
+    const struct gguf_kv *kv = NULL;
     const uint8_t *p;
     int r = array_get(g, key, n, &kv, err);
 
@@ -208,7 +208,7 @@ int gguf_array_strings(const struct gguf *g, const char *key, size_t n, struct g
 
 int gguf_array_f32(const struct gguf *g, const char *key, size_t n, float *ret, struct err *err)
 {
-    const struct gguf_kv *kv;
+    const struct gguf_kv *kv = NULL;
     int r = array_get(g, key, n, &kv, err);
 
     if (r < 0)
@@ -222,7 +222,7 @@ int gguf_array_f32(const struct gguf *g, const char *key, size_t n, float *ret, 
 
 int gguf_array_i32(const struct gguf *g, const char *key, size_t n, int32_t *ret, struct err *err)
 {
-    const struct gguf_kv *kv;
+    const struct gguf_kv *kv = NULL;
     int r = array_get(g, key, n, &kv, err);
 
     if (r < 0)
