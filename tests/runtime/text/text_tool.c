@@ -14,9 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/json_writer.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "runtime/formats/gguf.h"
+#include "runtime/text/chat_template.h"
 #include "runtime/text/detokenizer.h"
 #include "runtime/text/tokenizer.h"
 
@@ -92,9 +95,78 @@ static int answer_decode(const struct tokenizer *t, const struct str *in, bool w
     return r;
 }
 
-static int answer(const char *mode, const struct tokenizer *t, const struct str *in,
-                  struct err *err)
+static int encode_rendered(const struct tokenizer *t, const struct chat_rendered *r,
+                           struct json_writer *w, struct err *err)
 {
+    struct token_list ids = {.max = IDS_MAX};
+    int ret = tokenizer_encode(t, str_text(r->text), r->text->len, r->spans, r->n_spans, false,
+                               &ids, err);
+
+    json_kv_text(w, "text", str_text(r->text));
+    json_key(w, "spans");
+    json_arr(w);
+    for (size_t i = 0; i < r->n_spans; i++) {
+        json_arr(w);
+        json_u64(w, r->spans[i].start);
+        json_u64(w, r->spans[i].end);
+        json_end(w);
+    }
+    json_end(w);
+    json_key(w, "ids");
+    json_arr(w);
+    for (size_t i = 0; i < ids.n; i++)
+        json_i64(w, ids.ids[i]);
+    json_end(w);
+    token_list_release(&ids);
+    return ret;
+}
+
+static int render(const struct gguf *g, const struct tokenizer *t, const cJSON *record,
+                  struct json_writer *w, struct err *err)
+{
+    CLEANUP(chat_template_freep) struct chat_template *template = NULL;
+    CLEANUP(str_release) struct str text = STR_INIT(RECORD_MAX);
+    CLEANUP(chat_rendered_release) struct chat_rendered out = {.text = &text};
+    const char *own = json_str(record, "template", NULL);
+    struct gguf_str source = {.data = own, .len = own ? strlen(own) : 0};
+    int r = own ? 0 : gguf_string(g, "tokenizer.chat_template", &source, err);
+
+    if (r == 0)
+        r = chat_template_new(source.data, source.len,
+                              json_str(record, "bos", tokenizer_bos_text(t)),
+                              json_str(record, "eos", tokenizer_eos_text(t)), &template, err);
+    if (r == 0)
+        r = chat_template_render(template, json_get(record, "messages"),
+                                 json_bool(record, "add_generation_prompt", false), &out, err);
+    return r < 0 ? r : encode_rendered(t, &out, w, err);
+}
+
+static int answer_render(const struct gguf *g, const struct tokenizer *t, const struct str *in,
+                         struct err *err)
+{
+    CLEANUP(json_freep) cJSON *record = NULL;
+    CLEANUP(str_release) struct str out = STR_INIT(RECORD_MAX);
+    struct json_writer w = json_writer_start(&out);
+    struct err refused;
+    int r = json_parse(str_text(in), in->len, &JSON_LIMITS_DEFAULT, &record, err);
+
+    if (r < 0)
+        return r;
+    json_obj(&w);
+    if (render(g, t, record, &w, &refused) < 0)
+        json_kv_text(&w, "error", refused.msg);
+    json_end(&w);
+    r = str_check(&out, "answer", err);
+    if (r == 0)
+        write_record(out.data, out.len);
+    return r;
+}
+
+static int answer(const char *mode, const struct gguf *g, const struct tokenizer *t,
+                  const struct str *in, struct err *err)
+{
+    if (strcmp(mode, "render") == 0)
+        return answer_render(g, t, in, err);
     if (strcmp(mode, "encode") == 0 || strcmp(mode, "special") == 0)
         return answer_encode(t, in, mode[0] == 's', err);
     if (strcmp(mode, "decode") == 0 || strcmp(mode, "detokenize") == 0)
@@ -113,7 +185,7 @@ static int run(const char *mode, const char *model, struct err *err)
     if (r == 0)
         r = tokenizer_new(g, &t, err);
     while (r == 0 && (more = read_record(&record)) > 0)
-        r = answer(mode, t, &record, err);
+        r = answer(mode, g, t, &record, err);
     if (r == 0 && more < 0)
         r = err_set(err, ERR_INVALID, "broken record");
     return r;
@@ -124,7 +196,8 @@ int main(int argc, char **argv)
     struct err err;
 
     if (argc != 3) {
-        fprintf(stderr, "usage: text_tool encode|special|decode|detokenize MODEL < records\n");
+        fprintf(stderr,
+                "usage: text_tool encode|special|decode|detokenize|render MODEL < records\n");
         return 2;
     }
     if (run(argv[1], argv[2], &err) < 0) {
