@@ -188,6 +188,9 @@ static size_t on_header(char *data, size_t size, size_t n, void *userdata)
                header_value(data, len, "ETag", r->etag, sizeof(r->etag)) ||
                header_value(data, len, "Location", r->location, sizeof(r->location))) {
         /* stored */
+    } else if (s->call->want_header &&
+               header_value(data, len, s->call->want_header, r->wanted, sizeof(r->wanted))) {
+        /* stored */
     } else if (header_value(data, len, "Content-Length", value, sizeof(value))) {
         if (parse_i64(value, 0, INT64_MAX, &v, &ignored) == 0)
             r->content_length = v;

@@ -40,6 +40,7 @@ struct http_call {
     const char *headers[HTTP_HEADERS_MAX]; /* "Name: value"; NULL after the last */
     const void *body;
     size_t body_len;
+    const char *want_header;   /* one more answer header to report, in reply.wanted */
     const char *bearer;        /* token for Authorization, dropped on a redirect to another host */
     unsigned timeout_ms;       /* the whole call; 0: no limit but the idle timeout */
     size_t reply_max;          /* bytes kept in reply.body; 0: 8 MiB.  More: ERR_INVALID */
@@ -57,6 +58,7 @@ struct http_reply {
     char content_type[128];
     char etag[128];
     char location[1024];       /* of the last redirect, absolute */
+    char wanted[256];          /* value of call.want_header, "" if absent */
     int64_t content_length;    /* -1: not said */
     int64_t range_start;       /* Content-Range; -1: none */
     int64_t range_total;       /* -1: none or unknown */
