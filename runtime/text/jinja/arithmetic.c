@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * arithmetic.c - + - * / // % with Python's rules: / is a float, // and % round towards minus
- * infinity, True counts as 1, + joins strings and lists, * repeats a string.  Integers are 64 bits
- * and an overflow is an error, where Python's would grow.
+ * infinity, True counts as 1, + joins strings and lists, * repeats a string or a list.  Integers
+ * are 64 bits and an overflow is an error, where Python's would grow.
  */
 #include <math.h>
 #include <string.h>
@@ -149,6 +149,23 @@ static int repeat(struct jinja_run *run, struct jinja_str s, int64_t times, stru
     return r;
 }
 
+static int repeat_list(struct jinja_run *run, const struct jinja_list *list, int64_t times,
+                       struct jinja_value *ret)
+{
+    size_t n = times > 0 ? (size_t)times : 0, total;
+    struct jinja_list *whole;
+
+    if (__builtin_mul_overflow(n, list->n, &total))
+        return overflow(run);
+    whole = jinja_list_new(run, total);
+    if (!whole)
+        return -(int)run->err->code;
+    whole->is_tuple = list->is_tuple;
+    for (size_t i = 0; i < total; i++)
+        whole->items[i] = list->items[i % list->n];
+    return jinja_list_done(run, whole, ret);
+}
+
 int jinja_arithmetic(struct jinja_run *run, enum jinja_op op, struct jinja_value a,
                      struct jinja_value b, struct jinja_value *ret)
 {
@@ -169,6 +186,10 @@ int jinja_arithmetic(struct jinja_run *run, enum jinja_op op, struct jinja_value
         return repeat(run, a.str, k, ret);
     if (op == JINJA_OP_MUL && b.type == JINJA_STR && as_int(a, &k))
         return repeat(run, b.str, k, ret);
+    if (op == JINJA_OP_MUL && a.type == JINJA_LIST && as_int(b, &k))
+        return repeat_list(run, a.list, k, ret);
+    if (op == JINJA_OP_MUL && b.type == JINJA_LIST && as_int(a, &k))
+        return repeat_list(run, b.list, k, ret);
     if (a.type == JINJA_UNDEFINED || b.type == JINJA_UNDEFINED) {
         struct jinja_str name = a.type == JINJA_UNDEFINED ? a.str : b.str;
 

@@ -37,7 +37,6 @@ struct eval {
     const struct jinja_dict *globals;
     struct scope *scope;
     struct chat_rendered *out;
-    unsigned loop_depth;
     enum jump jump; /* a break or continue on its way to its loop */
 };
 
@@ -454,7 +453,7 @@ static int eval_iterations(struct eval *e, const struct jinja_node *n,
     int r = loop ? 0 : -(int)e->run->err->code;
 
     if (loop)
-        *loop = (struct jinja_loop){.items = items, .depth = e->loop_depth};
+        loop->items = items;
     for (size_t i = 0; r == 0 && i < items->n && e->jump != JUMP_BREAK; i++) {
         struct scope scope = {.parent = e->scope};
 
@@ -488,10 +487,7 @@ static int eval_for(struct eval *e, const struct jinja_node *n)
         return r;
     if (items->n == 0)
         return eval_body(e, n->orelse);
-    e->loop_depth++;
-    r = eval_iterations(e, n, items);
-    e->loop_depth--;
-    return r;
+    return eval_iterations(e, n, items);
 }
 
 static int eval_set(struct eval *e, const struct jinja_node *n)

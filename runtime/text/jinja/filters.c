@@ -142,6 +142,14 @@ static int call_tojson(struct jinja_run *run, struct jinja_value self,
 
 /* ---- numbers ---- */
 
+static int not_undefined(struct jinja_run *run, struct jinja_value v)
+{
+    if (v.type != JINJA_UNDEFINED)
+        return 0;
+    return jinja_fail(run, "'%.*s' is undefined", (int)(v.str.len < 64 ? v.str.len : 64),
+                      v.str.data);
+}
+
 /* The number that a string is, white space around it allowed; false: it is none. */
 static bool parse_number(struct jinja_run *run, struct jinja_str s, double *ret)
 {
@@ -168,7 +176,7 @@ static int call_int(struct jinja_run *run, struct jinja_value self,
     if (self.type == JINJA_FLOAT)
         d = self.number;
     else if (self.type != JINJA_STR || !parse_number(run, self.str, &d))
-        return 0;
+        return not_undefined(run, self);
     if (!(fabs(d) < 9e18))
         return jinja_fail(run, "a number is too large");
     *ret = jinja_int((int64_t)d);
@@ -189,7 +197,7 @@ static int call_float(struct jinja_run *run, struct jinja_value self,
         *ret = jinja_float(self.boolean);
     else if (self.type == JINJA_STR && parse_number(run, self.str, &d))
         *ret = jinja_float(d);
-    return 0;
+    return not_undefined(run, self);
 }
 
 static int call_abs(struct jinja_run *run, struct jinja_value self,

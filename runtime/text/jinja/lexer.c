@@ -363,8 +363,9 @@ static int add_text(struct lexer *l, const char *tag, char sign, bool is_block)
     return r;
 }
 
-/* Behind "{%": " raw %}", and where what follows it starts; false: another tag. */
-static bool at_named_tag(struct lexer *l, const char *name)
+/* Behind "{%": " raw %}" or " endraw %}", and moves behind it; false: another tag.  The line end
+ * behind "raw" is text already. */
+static bool at_named_tag(struct lexer *l, const char *name, bool trims)
 {
     struct lexer probe = *l;
 
@@ -373,7 +374,7 @@ static bool at_named_tag(struct lexer *l, const char *name)
         return false;
     probe.p += strlen(name);
     probe.p += space_at(probe.p, probe.end);
-    if (!tag_end(&probe, "%}", true))
+    if (!tag_end(&probe, "%}", trims))
         return false;
     advance(l, (size_t)(probe.p - l->p));
     l->line_starts = probe.line_starts;
@@ -392,11 +393,11 @@ static int lex_raw(struct lexer *l)
         int r;
 
         probe.p = p + n;
-        if (!at_named_tag(&probe, "endraw"))
+        if (!at_named_tag(&probe, "endraw", true))
             continue;
         r = add_text(l, p, sign, true);
         advance(l, n);
-        (void)at_named_tag(l, "endraw");
+        (void)at_named_tag(l, "endraw", true);
         return r;
     }
     return err_set(l->err, ERR_INVALID, "line %u: {%% raw %%} without an end", start);
@@ -426,7 +427,7 @@ static int lex_source(struct lexer *l)
         l->p += sign ? 3 : 2;
         if (kind == '#')
             r = lex_comment(l);
-        else if (kind == '%' && at_named_tag(l, "raw"))
+        else if (kind == '%' && at_named_tag(l, "raw", false))
             r = lex_raw(l);
         else
             r = lex_tag(l, kind == '%');

@@ -2,6 +2,7 @@
  *
  * tests.c - "is defined" and its kind.
  */
+#include "runtime/text/jinja/eval.h"
 #include "runtime/text/jinja/functions.h"
 #include "runtime/text/jinja/text.h"
 
@@ -38,49 +39,38 @@ TYPE_TEST(is_boolean, self.type == JINJA_BOOL)
 TYPE_TEST(is_true, self.type == JINJA_BOOL && self.boolean)
 TYPE_TEST(is_false, self.type == JINJA_BOOL && !self.boolean)
 
-/* What divisibleby, odd and even compute on. */
-static int as_integer(struct jinja_run *run, struct jinja_value v, int64_t *ret)
+/* self % by == rest */
+static int has_rest(struct jinja_run *run, struct jinja_value self, struct jinja_value by,
+                    int64_t rest, struct jinja_value *ret)
 {
-    if (v.type == JINJA_BOOL) {
-        *ret = v.boolean;
-        return 0;
-    }
-    return jinja_int_arg(run, &v, 0, ret);
-}
-
-static int is_divisible(struct jinja_run *run, struct jinja_value self, struct jinja_value by,
-                        int64_t rest, struct jinja_value *ret)
-{
-    int64_t n = 0, d = 0;
-    int r = as_integer(run, self, &n);
+    struct jinja_value v;
+    bool yes = false;
+    int r = jinja_arithmetic(run, JINJA_OP_MOD, self, by, &v);
 
     if (r == 0)
-        r = as_integer(run, by, &d);
-    if (r == 0 && d == 0)
-        return jinja_fail(run, "division by zero");
-    if (r < 0)
-        return r;
-    return answer(d == -1 || (n % d != 0) == (rest != 0), ret);
+        r = jinja_equal(run, v, jinja_int(rest), &yes);
+    *ret = jinja_bool(yes);
+    return r;
 }
 
 static int is_divisibleby(struct jinja_run *run, struct jinja_value self,
                           const struct jinja_value *const args[], struct jinja_value *ret)
 {
-    return is_divisible(run, self, *args[0], 0, ret);
+    return has_rest(run, self, *args[0], 0, ret);
 }
 
 static int is_even(struct jinja_run *run, struct jinja_value self,
                    const struct jinja_value *const args[], struct jinja_value *ret)
 {
     (void)args;
-    return is_divisible(run, self, jinja_int(2), 0, ret);
+    return has_rest(run, self, jinja_int(2), 0, ret);
 }
 
 static int is_odd(struct jinja_run *run, struct jinja_value self,
                   const struct jinja_value *const args[], struct jinja_value *ret)
 {
     (void)args;
-    return is_divisible(run, self, jinja_int(2), 1, ret);
+    return has_rest(run, self, jinja_int(2), 1, ret);
 }
 
 static int is_equal(struct jinja_run *run, struct jinja_value self,

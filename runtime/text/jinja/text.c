@@ -186,6 +186,16 @@ static bool next_gap(struct jinja_str s, const struct jinja_str *sep, size_t at,
     return *ret_start < s.len;
 }
 
+/* The bytes of white space that s begins with. */
+static size_t space_before(struct jinja_str s)
+{
+    size_t at = 0;
+
+    while (at < s.len && strips(s, at, jinja_char_len(s, at), NULL))
+        at += jinja_char_len(s, at);
+    return at;
+}
+
 static size_t count_gaps(struct jinja_str s, const struct jinja_str *sep)
 {
     size_t n = 0, start, end, at = 0;
@@ -199,34 +209,38 @@ int jinja_split(struct jinja_run *run, struct jinja_str s, const struct jinja_st
                 bool from_right, struct jinja_value *ret)
 {
     struct jinja_list *list;
+    struct jinja_str core = s;
     size_t gaps, skip = 0, start, end, at = 0, from = 0, n = 0;
     int r = jinja_charge_bytes(run, 2 * s.len);
 
     if (r == 0 && sep && sep->len == 0)
         return jinja_fail(run, "split() by an empty string");
-    if (r == 0 && !sep) /* Python drops the white space around first */
-        r = jinja_strip(run, s, NULL, JINJA_BOTH, &s);
+    if (r == 0 && !sep) /* the white space around separates nothing */
+        r = jinja_strip(run, s, NULL, JINJA_BOTH, &core);
     if (r < 0)
         return r;
-    gaps = count_gaps(s, sep);
-    if (max >= 0 && (uint64_t)max < gaps) {
+    gaps = count_gaps(core, sep);
+    if (max >= 0 && (uint64_t)max <= gaps && core.len > 0) {
         skip = from_right ? gaps - (size_t)max : 0;
         gaps = from_right ? gaps : (size_t)max;
+        if (!sep) /* the part that was not split keeps what Python did not look at */
+            core = from_right ? jinja_cut(s, 0, (size_t)(core.data - s.data) + core.len)
+                              : jinja_cut(s, (size_t)(core.data - s.data),
+                                          s.len - (size_t)(core.data - s.data));
+        if (!sep && from_right)
+            at = space_before(core);
     }
-    if (!sep && s.len == 0)
-        list = jinja_list_new(run, 0);
-    else
-        list = jinja_list_new(run, gaps - skip + 1);
+    list = jinja_list_new(run, !sep && core.len == 0 ? 0 : gaps - skip + 1);
     if (!list)
         return -(int)run->err->code;
-    for (size_t i = 0; i < gaps && next_gap(s, sep, at, &start, &end); i++, at = end) {
+    for (size_t i = 0; i < gaps && next_gap(core, sep, at, &start, &end); i++, at = end) {
         if (i < skip)
             continue;
-        list->items[n++] = jinja_text(jinja_cut(s, from, start - from));
+        list->items[n++] = jinja_text(jinja_cut(core, from, start - from));
         from = end;
     }
     if (n < list->n)
-        list->items[n] = jinja_text(jinja_cut(s, from, s.len - from));
+        list->items[n] = jinja_text(jinja_cut(core, from, core.len - from));
     return jinja_list_done(run, list, ret);
 }
 

@@ -383,8 +383,27 @@ int jinja_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value 
     }
 }
 
+/* The first items that differ decide, then the lengths. */
+static int compare_lists(struct jinja_run *run, const struct jinja_list *a,
+                         const struct jinja_list *b, int *ret)
+{
+    for (size_t i = 0; i < a->n && i < b->n; i++) {
+        bool equal = false;
+        int r = jinja_equal(run, a->items[i], b->items[i], &equal);
+
+        if (r < 0)
+            return r;
+        if (!equal)
+            return jinja_compare(run, a->items[i], b->items[i], ret);
+    }
+    *ret = (a->n > b->n) - (a->n < b->n);
+    return 0;
+}
+
 int jinja_compare(struct jinja_run *run, struct jinja_value a, struct jinja_value b, int *ret)
 {
+    if (a.type == JINJA_LIST && b.type == JINJA_LIST && a.list->is_tuple == b.list->is_tuple)
+        return compare_lists(run, a.list, b.list, ret);
     if (is_number(a) && is_number(b)) {
         *ret = compare_numbers(a, b);
         return 0;
@@ -408,6 +427,8 @@ int jinja_contains(struct jinja_run *run, struct jinja_value all, struct jinja_v
         return jinja_charge_bytes(run, all.str.len);
     }
     if (all.type == JINJA_DICT) {
+        if (item.type == JINJA_DICT || (item.type == JINJA_LIST && !item.list->is_tuple))
+            return jinja_fail(run, "%s is no dictionary's key", jinja_type_name(item));
         *ret = item.type == JINJA_STR && jinja_dict_get(run, all.dict, item.str, &r);
         return r;
     }
@@ -496,10 +517,10 @@ static struct jinja_value loop_item(const struct jinja_loop *loop, struct jinja_
         return jinja_bool(i + 1 == n);
     if (jinja_str_is(key, "length"))
         return jinja_int((int64_t)n);
-    if (jinja_str_is(key, "depth"))
-        return jinja_int(loop->depth);
+    if (jinja_str_is(key, "depth")) /* only recursive loops have another, and we have none */
+        return jinja_int(1);
     if (jinja_str_is(key, "depth0"))
-        return jinja_int((int64_t)loop->depth - 1);
+        return jinja_int(0);
     if (jinja_str_is(key, "previtem") && i > 0)
         return loop->items->items[i - 1];
     if (jinja_str_is(key, "nextitem") && i + 1 < n)

@@ -92,8 +92,7 @@ struct jinja_dict {
 
 struct jinja_loop {
     const struct jinja_list *items;
-    size_t index;   /* from 0 */
-    unsigned depth; /* from 1 */
+    size_t index; /* from 0 */
 };
 
 static inline struct jinja_value jinja_bool(bool b)
@@ -141,7 +140,7 @@ const char *jinja_type_name(struct jinja_value v); /* as Python calls it */
 bool jinja_truth(struct jinja_value v);
 int jinja_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value b,
                 bool *ret) MUST_CHECK;
-/* *ret < 0, 0, > 0; numbers and strings only. */
+/* *ret < 0, 0, > 0; numbers, strings, and lists of them. */
 int jinja_compare(struct jinja_run *run, struct jinja_value a, struct jinja_value b,
                   int *ret) MUST_CHECK;
 int jinja_contains(struct jinja_run *run, struct jinja_value all, struct jinja_value item,

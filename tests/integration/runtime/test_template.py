@@ -38,7 +38,8 @@ def reference(source, **names):
     env.globals["raise_exception"] = raise_exception
     try:
         return env.from_string(source).render(tools=None, documents=None, **names)
-    except (jinja2.exceptions.TemplateError, TypeError, ZeroDivisionError, ValueError, OverflowError):
+    except (jinja2.exceptions.TemplateError, TypeError, ZeroDivisionError, ValueError, OverflowError,
+            SyntaxError):
         return None
 
 
@@ -149,7 +150,7 @@ SNIPPETS = r"""
 {{ messages[2].list | tojson }} {{ messages[3].tool | tojson }} {{ messages[3].tool | tojson(indent=2) }} {{ 'é<>&\'"\\' | tojson }} {{ [] | tojson(indent=4) }} {{ {} | tojson }} {{ 1.0 | tojson }} {{ [1, [2, {'a': []}]] | tojson(2) }}
 {{ messages[2].list }} {{ messages[3].tool }} {{ messages[0] }} {{ ["it's", 'say "x"', 'both \' and "', '\n\t\\'] }} {{ 'x' | string }} {{ [1] | string | length }}
 {{ 'a-b-c' | replace('-', '+') }} {{ 'a-b-c' | replace('-', '+', 1) }} {{ 'aaa'.replace('aa', 'b') }} {{ 'abc'.replace('', '.') }} {{ 'a-b'.replace('-', '+', 0) }} {{ 5 | replace(5, 6) }}
-{{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 1) }} {{ 'a,b,c'.rsplit(',', 1) }} {{ ''.split() }} {{ ''.split(',') }} {{ 'abc'.split('abc') }} {{ ' a b  c '.split(none, 1) }} {{ 'a</x>b'.split('</x>')[-1] }}
+{{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 1) }} {{ 'a,b,c'.rsplit(',', 1) }} {{ ''.split() }} {{ ' a b  c '.rsplit(none, 1) }} {{ '  '.split() }} {{ '  a'.split(none, 0) }} {{ ' a '.rsplit(none, 0) }} {{ ' a b '.rsplit(none, 1) }} {{ ' a b '.split(none, 1) }} {{ ' '.rsplit(none, 0) }} {{ 'aXbXc'.rsplit('X', 5) }} {{ ''.split(',') }} {{ 'abc'.split('abc') }} {{ ' a b  c '.split(none, 1) }} {{ 'a</x>b'.split('</x>')[-1] }}
 {{ 'hello'.startswith('he') }} {{ 'hello'.endswith('lo') }} {{ 'hello'.startswith(('x', 'h')) }} {{ ''.startswith('a') }} {{ 'ab'.removeprefix('a') }} {{ 'ab'.removesuffix('x') }} {{ 'hello'.find('l') }} {{ 'é中x'.find('x') }} {{ 'x'.find('y') }} {{ 'banana'.count('an') }}
 {{ '12' | int }} {{ ' 12 ' | int }} {{ 'x' | int }} {{ 'x' | int(7) }} {{ 3.9 | int }} {{ -3.9 | int }} {{ '3.7' | int }} {{ true | int }} {{ none | int }} {{ '1.5' | float }} {{ 3 | float }} {{ 'x' | float }} {{ 'x' | float(default=2) }}
 {{ [1,2,3] | first }} {{ [1,2,3] | last }} {{ [] | first }} {{ 'abc' | first }} {{ 'abc' | last }} {{ 'abc' | list }} {{ {'a': 1, 'b': 2} | list }} {{ 'abc' | reverse }} {{ [1,2] | reverse | list }} {{ undefined_name | list }}
@@ -259,20 +260,24 @@ class Expressions:
 
     def atom(self):
         return self.random.choice([
-            "0", "1", "2", "7", "-3", "1.5", "true", "false", "none", "''", "'a'", "'Ab cD'", "' x\\n'", "'é中'", "[]",
+            "0", "1", "2", "7", "-3", "1.5", "true", "false", "none", "''", "'a'", "'Ab cD'", "' x\\n'", "'中文'", "[]",
             "[1, 2, 3]", "['b', 'a']", "(1, 'x')", "{}", "{'a': 1, 'b': 'x'}", "nothing", "messages", "messages[0]",
             "messages[1].content", "messages[2].list", "messages[-1].tool", "messages[1].n", "messages[9]"])
+
+    def sliceable(self):  # a slice of anything else is an error that jinja2's constant folding hides
+        return self.random.choice(["'Ab cD'", "' x\\n'", "'中😀'", "[1, 2, 3]", "(1, 'x')", "messages", "messages[1].content",
+                                   "messages[2].list", "messages[0].content.split()", "[] + messages"])
 
     def expr(self, depth=0):
         if depth > 3 or self.random.random() < 0.2:
             return self.atom()
         sub = lambda: self.expr(depth + 1)  # noqa: E731
         return self.random.choice([
-            lambda: f"({sub()} {self.random.choice(['+', '-', '*', '/', '//', '%', '~', '==', '!=', '<', '<=', '>', 'and', 'or', 'in', 'not in'])} {sub()})",
+            lambda: f"({sub()} {self.random.choice(['+', '-', '*', '/', '//', '~', '==', '!=', '<', '<=', '>', 'and', 'or', 'in', 'not in'])} {sub()})",
             lambda: f"{sub()} {self.random.choice(['+', '~', '==', 'and', 'or', '*'])} {sub()}",
             lambda: f"(not {sub()})",
             lambda: f"({sub()} if {sub()} else {sub()})",
-            lambda: f"({sub()})[{self.random.choice(['0', '-1', '1:', ':-1', '::-1', '::2', '5', chr(39) + 'a' + chr(39)])}]",
+            lambda: f"({self.sliceable()})[{self.random.choice(['0', '-1', '1:', ':-1', '::-1', '::2', '5', chr(39) + 'a' + chr(39)])}]",
             lambda: f"({sub()}).{self.random.choice(['a', 'role', 'content', 'name'])}",
             lambda: f"({sub()} | {self.random.choice(['trim', 'length', 'upper', 'lower', 'string', 'list', 'first', 'last', 'default(3)', 'd(4, true)', 'tojson', 'int', 'join', 'join(1)', 'reverse | list', 'title', 'capitalize', 'float', 'abs', 'tojson(indent=1)', 'items | list'])})",
             lambda: f"({sub()} is {self.random.choice(['defined', 'none', 'string', 'mapping', 'iterable', 'number', 'sequence', 'boolean', 'true', 'false', 'integer', 'float', 'not none', 'not defined', 'odd', 'in [1, 2]', 'eq 1'])})",
