@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "runtime/formats/gguf.h"
+#include "runtime/model/model.h"
+#include "tests/runtime/formats/gguf_builder.h"
+
+/* Small seeded models written as GGUF files in memory, for tests that run a whole model in
+ * milliseconds.  No tokenizer.  "llama": 3 layers, 4 heads on 2 KV heads of 16, vocabulary 50;
+ * "gemma3": 7 layers (one of full attention), 4 heads on 1 KV head of 32, window 40,
+ * vocabulary 70.  Matrices are of mixed types. */
+struct tiny {
+    struct gguf_builder builder; /* its file is what gguf borrows */
+    struct gguf *gguf;
+};
+
+enum { TINY_CONTEXT = 256, TINY_BLOCKS = 40 };
+
+void tiny_init(struct tiny *t, const char *arch);
+void tiny_release(struct tiny *t);
+/* The keys and tensors only, for tests that add wrong ones; then gguf_builder_end(). */
+void tiny_keys(struct gguf_builder *b, const char *arch);
+void tiny_tensors(struct gguf_builder *b, const char *arch);
+
+/* A model with room for 8 slots, 200 tokens a step, TINY_BLOCKS blocks in each group. */
+struct model *tiny_model(const struct tiny *t, const char *device, unsigned n_threads);
+
+/* One sequence of a plan: its tokens, where they start, and the sample it wants. */
+struct tiny_seq {
+    uint32_t slot;
+    const int32_t *tokens;
+    uint32_t n_tokens;
+    uint32_t start_pos;
+    bool sample;
+    float temperature;
+};
+/* Sequence in slot s has blocks 5 s .. 5 s + 4 (160 positions), in an order of its own. */
+void tiny_logits(struct model *m, const struct tiny_seq *seqs, uint32_t n_seqs, float *ret_logits);
+void tiny_step(struct model *m, const struct tiny_seq *seqs, uint32_t n_seqs, int32_t *ret_tokens);
