@@ -244,9 +244,9 @@ static int load_file_value(const struct option *o, void *target, const cJSON *v,
         clear_list(o, target);
         cJSON_ArrayForEach(item, v)
         {
-            int r = cJSON_IsString(item) ? set_option(o, target, o->name, item->valuestring, err)
-                                         : err_set(err, ERR_INVALID, "%s: items must be text",
-                                                   o->name);
+            int r = cJSON_IsString(item)
+                            ? set_option(o, target, o->name, item->valuestring, err)
+                            : err_set(err, ERR_INVALID, "%s: items must be text", o->name);
             if (r)
                 return r;
         }
@@ -385,8 +385,8 @@ static void clear_flagged_lists(const struct option *table, size_t n,
         for (int i = 0; i < src->argc; i++) {
             char name[NAME_MAX_BYTES];
 
-            (void)snprintf(name, sizeof(name), "%.*s",
-                           (int)strcspn(src->argv[i], "="), src->argv[i]);
+            (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(src->argv[i], "="),
+                           src->argv[i]);
             if (str_starts(name, "--") && find_option(table, n, name + 2) == &table[k])
                 clear_list(&table[k], target);
         }

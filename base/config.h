@@ -34,7 +34,7 @@ enum { OPTION_ALIASES_MAX = 5, OPTION_LIST_MAX = 64 };
 struct option {
     const char *name; /* without dashes */
     enum option_type type;
-    size_t offset; /* offsetof() in the options struct */
+    size_t offset;        /* offsetof() in the options struct */
     const char *fallback; /* default as text, NULL = unset */
     double min, max;      /* numbers; both 0 = unbounded */
     const char *choices;  /* "auto cpu ref" */
@@ -48,7 +48,7 @@ struct option {
 struct config_source {
     int argc; /* arguments after the sub-command */
     char **argv;
-    char **environ_vars; /* NULL: none */
+    char **environ_vars;     /* NULL: none */
     const char *config_flag; /* name of the option that holds the file's path, or NULL */
 };
 

@@ -167,8 +167,9 @@ void config_markdown(const struct option *table, size_t n, struct str *out)
     for (size_t i = 0; i < n; i++) {
         if (!section || strcmp(section, table[i].section) != 0) {
             section = table[i].section;
-            str_addf(out, "\n## %s\n\n| flag | environment | default | meaning |\n"
-                          "| --- | --- | --- | --- |\n",
+            str_addf(out,
+                     "\n## %s\n\n| flag | environment | default | meaning |\n"
+                     "| --- | --- | --- | --- |\n",
                      section);
         }
         add_markdown_row(out, &table[i]);

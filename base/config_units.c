@@ -12,10 +12,10 @@ struct unit {
 };
 
 static const struct unit byte_units[] = {
-        {"", 1},        {"B", 1},          {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
-        {"TiB", 0x1p40}, {"Ki", 0x1p10},    {"Mi", 0x1p20},  {"Gi", 0x1p30},  {"Ti", 0x1p40},
-        {"K", 0x1p10},  {"M", 0x1p20},     {"G", 0x1p30},   {"T", 0x1p40},   {"kB", 1e3},
-        {"KB", 1e3},    {"MB", 1e6},       {"GB", 1e9},     {"TB", 1e12},
+        {"", 1},         {"B", 1},       {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+        {"TiB", 0x1p40}, {"Ki", 0x1p10}, {"Mi", 0x1p20},  {"Gi", 0x1p30},  {"Ti", 0x1p40},
+        {"K", 0x1p10},   {"M", 0x1p20},  {"G", 0x1p30},   {"T", 0x1p40},   {"kB", 1e3},
+        {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},     {"TB", 1e12},
 };
 static const struct unit time_units[] = {
         {"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000},

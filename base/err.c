@@ -42,18 +42,12 @@ int err_wrap(struct err *err, const char *fmt, ...)
 const char *err_code_name(enum err_code code)
 {
     static const char *const names[] = {
-        [ERR_NONE] = "none",
-        [ERR_INVALID] = "invalid",
-        [ERR_NOT_FOUND] = "not_found",
-        [ERR_CONFLICT] = "conflict",
-        [ERR_BUSY] = "busy",
-        [ERR_TIMEOUT] = "timeout",
-        [ERR_CANCELED] = "canceled",
-        [ERR_UNAVAILABLE] = "unavailable",
-        [ERR_DENIED] = "denied",
-        [ERR_NO_MEMORY] = "no_memory",
-        [ERR_DEVICE] = "device",
-        [ERR_INTERNAL] = "internal",
+            [ERR_NONE] = "none",           [ERR_INVALID] = "invalid",
+            [ERR_NOT_FOUND] = "not_found", [ERR_CONFLICT] = "conflict",
+            [ERR_BUSY] = "busy",           [ERR_TIMEOUT] = "timeout",
+            [ERR_CANCELED] = "canceled",   [ERR_UNAVAILABLE] = "unavailable",
+            [ERR_DENIED] = "denied",       [ERR_NO_MEMORY] = "no_memory",
+            [ERR_DEVICE] = "device",       [ERR_INTERNAL] = "internal",
     };
     _Static_assert(sizeof(names) / sizeof(names[0]) == ERR_CODE_COUNT, "one name a code");
 

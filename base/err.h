@@ -7,17 +7,17 @@
  * (runtime/api/status.c) and the retry policy of a reconcile (operator/reconcile/policy.c). */
 enum err_code {
     ERR_NONE,
-    ERR_INVALID,     /* the input is wrong; retrying cannot help */
+    ERR_INVALID, /* the input is wrong; retrying cannot help */
     ERR_NOT_FOUND,
-    ERR_CONFLICT,    /* we acted on a stale view; re-read, then retry */
-    ERR_BUSY,        /* a bounded resource is used up; retry later */
+    ERR_CONFLICT, /* we acted on a stale view; re-read, then retry */
+    ERR_BUSY,     /* a bounded resource is used up; retry later */
     ERR_TIMEOUT,
     ERR_CANCELED,    /* the client left, or we are shutting down */
     ERR_UNAVAILABLE, /* the peer is down */
     ERR_DENIED,      /* not allowed; an administrator can change that */
     ERR_NO_MEMORY,
-    ERR_DEVICE,      /* the device failed; this engine is lost, restart it */
-    ERR_INTERNAL,    /* a bug of ours */
+    ERR_DEVICE,   /* the device failed; this engine is lost, restart it */
+    ERR_INTERNAL, /* a bug of ours */
     ERR_CODE_COUNT,
 };
 

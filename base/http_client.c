@@ -32,10 +32,8 @@ void http_client_global_init(void)
 
 void http_reply_init(struct http_reply *r)
 {
-    *r = (struct http_reply){.content_length = -1,
-                             .range_start = -1,
-                             .range_total = -1,
-                             .retry_after_ms = -1};
+    *r = (struct http_reply){
+            .content_length = -1, .range_start = -1, .range_total = -1, .retry_after_ms = -1};
 }
 
 void http_reply_release(struct http_reply *r)
@@ -49,8 +47,7 @@ static bool copy_option(char **to, const char *from)
     return !from || *to;
 }
 
-int http_client_new(const struct http_client_options *o, struct http_client **ret,
-                    struct err *err)
+int http_client_new(const struct http_client_options *o, struct http_client **ret, struct err *err)
 {
     CLEANUP(http_client_freep) struct http_client *c = mem_calloc(1, sizeof(*c));
 
@@ -235,9 +232,8 @@ static curl_socket_t on_socket(void *userdata, curlsocktype purpose, struct curl
 
 static void set_blob(CURL *curl, CURLoption option, const char *pem)
 {
-    struct curl_blob blob = {.data = (void *)(uintptr_t)pem,
-                             .len = strlen(pem),
-                             .flags = CURL_BLOB_COPY};
+    struct curl_blob blob = {
+            .data = (void *)(uintptr_t)pem, .len = strlen(pem), .flags = CURL_BLOB_COPY};
 
     (void)curl_easy_setopt(curl, option, &blob);
 }

@@ -17,15 +17,15 @@
 struct http_client;
 
 struct http_client_options {
-    unsigned connect_timeout_ms; /* 0: 10 s */
-    unsigned idle_timeout_ms;    /* no byte for so long: ERR_TIMEOUT; 0: 60 s */
-    const char *ca_file;         /* NULL: the system's */
-    const char *ca_pem;          /* instead of ca_file; copied */
+    unsigned connect_timeout_ms;      /* 0: 10 s */
+    unsigned idle_timeout_ms;         /* no byte for so long: ERR_TIMEOUT; 0: 60 s */
+    const char *ca_file;              /* NULL: the system's */
+    const char *ca_pem;               /* instead of ca_file; copied */
     const char *cert_file, *key_file; /* client certificate, or as text: */
     const char *cert_pem, *key_pem;
     bool insecure_skip_verify;
-    bool follow_redirects;      /* up to 5 */
-    bool refuse_private;        /* connect to no private address, also after a redirect */
+    bool follow_redirects;       /* up to 5 */
+    bool refuse_private;         /* connect to no private address, also after a redirect */
     const char *tls_server_name; /* expected name when it is not the URL's host; NULL */
 };
 
@@ -57,12 +57,12 @@ struct http_reply {
     struct str body; /* http_reply_release() */
     char content_type[128];
     char etag[128];
-    char location[1024];       /* of the last redirect, absolute */
-    char wanted[256];          /* value of call.want_header, "" if absent */
-    int64_t content_length;    /* -1: not said */
-    int64_t range_start;       /* Content-Range; -1: none */
-    int64_t range_total;       /* -1: none or unknown */
-    int64_t retry_after_ms;    /* -1: none */
+    char location[1024];    /* of the last redirect, absolute */
+    char wanted[256];       /* value of call.want_header, "" if absent */
+    int64_t content_length; /* -1: not said */
+    int64_t range_start;    /* Content-Range; -1: none */
+    int64_t range_total;    /* -1: none or unknown */
+    int64_t retry_after_ms; /* -1: none */
     uint64_t connect_us, first_byte_us, total_us;
 };
 

@@ -287,8 +287,8 @@ void http_exchange_stream(struct http_exchange *x, int status, const char *const
         x->status = status;
         x->streaming = true;
         /* the reader runs only while the request lives, so it needs no reference of its own */
-        x->response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_CHUNK,
-                                                        read_stream, x, NULL);
+        x->response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_CHUNK, read_stream,
+                                                        x, NULL);
         if (x->response)
             set_headers(x, headers);
         x->answer_ready = true;

@@ -76,8 +76,8 @@ struct http_exchange {
     pthread_mutex_t lock; /* what follows */
     pthread_cond_t told;
     bool kept, gone, telling, was_told, suspended, ended;
-    bool streaming;      /* else 'out' is the whole answer */
-    bool answer_ready;   /* status and headers are set: may be queued */
+    bool streaming;    /* else 'out' is the whole answer */
+    bool answer_ready; /* status and headers are set: may be queued */
     bool answer_queued;
     int status;
     struct MHD_Response *response; /* made by the answering thread, queued by the server's */
@@ -112,5 +112,5 @@ int http_tls_set(struct http_tls *t, const char *cert_pem, const char *key_pem, 
 /* Load the files again if they changed; a broken pair keeps the old one. */
 void http_tls_refresh(struct http_tls *t);
 int http_tls_retrieve(gnutls_session_t session, const gnutls_datum_t *req_ca_dn, int nreqs,
-                      const gnutls_pk_algorithm_t *algos, int algos_length,
-                      gnutls_pcert_st **chain, unsigned *n_chain, gnutls_privkey_t *key);
+                      const gnutls_pk_algorithm_t *algos, int algos_length, gnutls_pcert_st **chain,
+                      unsigned *n_chain, gnutls_privkey_t *key);

@@ -256,8 +256,8 @@ static void set_peer(struct http_exchange *x)
             MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
 
     if (sa->sa_family == AF_INET)
-        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr,
-                        x->peer, sizeof(x->peer));
+        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, x->peer,
+                        sizeof(x->peer));
     else if (sa->sa_family == AF_INET6)
         (void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr,
                         x->peer, sizeof(x->peer));
@@ -413,7 +413,7 @@ static void set_defaults(struct http_server_options *o)
 static int start_daemon(struct http_server *s, int fd, struct err *err)
 {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    struct MHD_OptionItem items[8];
+    struct MHD_OptionItem items[3];
     size_t n = 0;
 
     if (s->o.n_threads > 1)
@@ -421,11 +421,8 @@ static int start_daemon(struct http_server *s, int fd, struct err *err)
     if (s->o.connections_per_address_max)
         items[n++] = (struct MHD_OptionItem){MHD_OPTION_PER_IP_CONNECTION_LIMIT,
                                              s->o.connections_per_address_max, NULL};
-    if (s->tls) {
-        flags |= MHD_USE_TLS;
-        items[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_CERT_CALLBACK,
-                                             (intptr_t)http_tls_retrieve, NULL};
-    }
+    if (s->tls)
+        flags |= MHD_USE_TLS; /* without it, the certificate callback below is not looked at */
     items[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
     s->daemon = MHD_start_daemon(
             flags, 0, NULL, NULL, on_access, s, MHD_OPTION_EXTERNAL_LOGGER, drop_log, NULL,
@@ -434,7 +431,8 @@ static int start_daemon(struct http_server *s, int fd, struct err *err)
             s, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
             s->o.connections_max, MHD_OPTION_CONNECTION_MEMORY_LIMIT, s->o.header_bytes_max,
             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SEND_TIMEOUT_S, MHD_OPTION_STRICT_FOR_CLIENT,
-            1, MHD_OPTION_ARRAY, items, MHD_OPTION_END);
+            1, MHD_OPTION_HTTPS_CERT_CALLBACK, http_tls_retrieve, MHD_OPTION_ARRAY, items,
+            MHD_OPTION_END);
     if (!s->daemon)
         return err_set(err, ERR_UNAVAILABLE, "cannot start the HTTP server: %s", strerror(errno));
     return 0;

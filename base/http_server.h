@@ -17,13 +17,13 @@ struct http_server;
 struct http_exchange; /* one request and its answer */
 
 struct http_server_options {
-    const char *address;     /* "127.0.0.1", "::", "0.0.0.0"; NULL: 127.0.0.1 */
-    uint16_t port;           /* 0: any free one, see http_server_port() */
-    unsigned n_threads;      /* 0: 1 */
+    const char *address;                  /* "127.0.0.1", "::", "0.0.0.0"; NULL: 127.0.0.1 */
+    uint16_t port;                        /* 0: any free one, see http_server_port() */
+    unsigned n_threads;                   /* 0: 1 */
     unsigned connections_max;             /* 0: 1024 */
     unsigned connections_per_address_max; /* 0: no limit */
-    size_t header_bytes_max; /* 0: 32 KiB */
-    size_t body_bytes_max;   /* 0: 8 MiB */
+    size_t header_bytes_max;              /* 0: 32 KiB */
+    size_t body_bytes_max;                /* 0: 8 MiB */
     unsigned header_timeout_ms; /* from accept or the last answer's end, 0: 10 s (idle: 75 s) */
     unsigned body_timeout_ms;   /* 0: 60 s */
     size_t stream_bytes_max;    /* unsent bytes of one stream; 0: 4 MiB */

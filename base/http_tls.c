@@ -135,8 +135,8 @@ void http_tls_free(struct http_tls *t)
 }
 
 int http_tls_retrieve(gnutls_session_t session, const gnutls_datum_t *req_ca_dn, int nreqs,
-                      const gnutls_pk_algorithm_t *algos, int algos_length,
-                      gnutls_pcert_st **chain, unsigned *n_chain, gnutls_privkey_t *key)
+                      const gnutls_pk_algorithm_t *algos, int algos_length, gnutls_pcert_st **chain,
+                      unsigned *n_chain, gnutls_privkey_t *key)
 {
     struct MHD_Connection *mhd = gnutls_session_get_ptr(session);
     struct http_conn *c =

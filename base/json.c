@@ -199,8 +199,8 @@ static int check_word(struct check *c)
             return 0;
         }
     }
-    return refuse(c, peek(c) < 0 ? "the text ends where a value is expected"
-                                 : "unexpected character");
+    return refuse(c,
+                  peek(c) < 0 ? "the text ends where a value is expected" : "unexpected character");
 }
 
 static int check_key(struct check *c)
@@ -260,7 +260,8 @@ static int check_after_value(struct check *c, bool *ret_done)
     }
 }
 
-/* An opening bracket: into the first element, or over an empty one.  *ret_empty: a value is done. */
+/* An opening bracket: into the first element, or over an empty one.  *ret_empty: a value is done.
+ */
 static int check_open(struct check *c, bool object, bool *ret_empty)
 {
     int r = open_level(c, object);

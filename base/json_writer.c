@@ -72,8 +72,8 @@ static size_t plain_prefix(const char *s, size_t len)
 
 static void escape_one(struct str *out, unsigned char c)
 {
-    static const char letters[] = {['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n',
-                                   ['\r'] = 'r', ['\t'] = 't'};
+    static const char letters[] = {
+            ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
 
     if (c == '"' || c == '\\')
         str_addf(out, "\\%c", c);

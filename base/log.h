@@ -23,12 +23,12 @@ struct log_field {
     };
 };
 
-#define F_STR(k, v)  ((struct log_field){.key = (k), .type = LOG_FIELD_STR, .str = (v)})
-#define F_I64(k, v)  ((struct log_field){.key = (k), .type = LOG_FIELD_I64, .i64 = (v)})
-#define F_U64(k, v)  ((struct log_field){.key = (k), .type = LOG_FIELD_U64, .u64 = (v)})
-#define F_F64(k, v)  ((struct log_field){.key = (k), .type = LOG_FIELD_F64, .f64 = (v)})
+#define F_STR(k, v) ((struct log_field){.key = (k), .type = LOG_FIELD_STR, .str = (v)})
+#define F_I64(k, v) ((struct log_field){.key = (k), .type = LOG_FIELD_I64, .i64 = (v)})
+#define F_U64(k, v) ((struct log_field){.key = (k), .type = LOG_FIELD_U64, .u64 = (v)})
+#define F_F64(k, v) ((struct log_field){.key = (k), .type = LOG_FIELD_F64, .f64 = (v)})
 #define F_BOOL(k, v) ((struct log_field){.key = (k), .type = LOG_FIELD_BOOL, .boolean = (v)})
-#define F_ERR(e)     F_STR("error", (e)->msg)
+#define F_ERR(e) F_STR("error", (e)->msg)
 
 /* One line a call on a descriptor (stderr), written with a single write(): lines of several
  * threads never mix.  JSON lines for machines; text for people.  Never prompts, tokens, secrets. */
@@ -50,13 +50,13 @@ int log_format_parse(const char *name, enum log_format *ret);
 
 /* msg is a constant; what varies goes in fields.  A NULL logger drops the line. */
 #define log_error(lg, msg, ...) LOG_AT(lg, LOG_ERROR, msg __VA_OPT__(, ) __VA_ARGS__)
-#define log_warn(lg, msg, ...)  LOG_AT(lg, LOG_WARN, msg __VA_OPT__(, ) __VA_ARGS__)
-#define log_info(lg, msg, ...)  LOG_AT(lg, LOG_INFO, msg __VA_OPT__(, ) __VA_ARGS__)
+#define log_warn(lg, msg, ...) LOG_AT(lg, LOG_WARN, msg __VA_OPT__(, ) __VA_ARGS__)
+#define log_info(lg, msg, ...) LOG_AT(lg, LOG_INFO, msg __VA_OPT__(, ) __VA_ARGS__)
 #define log_debug(lg, msg, ...) LOG_AT(lg, LOG_DEBUG, msg __VA_OPT__(, ) __VA_ARGS__)
-#define LOG_AT(lg, level, msg, ...)                                                      \
-    do {                                                                                 \
-        if (log_enabled(lg, level))                                                      \
-            log_write(lg, level, msg,                                                    \
+#define LOG_AT(lg, level, msg, ...)                                                         \
+    do {                                                                                    \
+        if (log_enabled(lg, level))                                                         \
+            log_write(lg, level, msg,                                                       \
                       (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.key = NULL}}); \
     } while (0)
 

@@ -39,7 +39,10 @@ struct metrics {
     struct metric *series; /* newest first */
 };
 
-#define PROCESS_ROW(n, t, u, h) {.name = "process_" n, .type = (t), .unit = (u), .help = (h)}
+#define PROCESS_ROW(n, t, u, h)                                     \
+    {                                                               \
+        .name = "process_" n, .type = (t), .unit = (u), .help = (h) \
+    }
 const struct metric_desc METRICS_PROCESS[] = {
         PROCESS_ROW("cpu_seconds_total", METRIC_COUNTER, "seconds", "User and system CPU time."),
         PROCESS_ROW("resident_memory_bytes", METRIC_GAUGE, "bytes", "Resident memory."),

@@ -47,8 +47,8 @@ int metrics_series(struct metrics *m, const char *name, const char *const *label
 /* Remove a series of a gauge or counter (its object is gone); the pointer is dead after. */
 void metrics_drop(struct metrics *m, struct metric *s);
 
-void metric_add(struct metric *s, double delta); /* counter (delta >= 0) or gauge */
-void metric_set(struct metric *s, double value); /* gauge; counter only to mirror a kernel's */
+void metric_add(struct metric *s, double delta);     /* counter (delta >= 0) or gauge */
+void metric_set(struct metric *s, double value);     /* gauge; counter only to mirror a kernel's */
 void metric_observe(struct metric *s, double value); /* histogram */
 double metric_get(const struct metric *s);           /* histogram: the count */
 

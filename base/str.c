@@ -140,7 +140,8 @@ char *str_take(struct str *s)
     return data;
 }
 
-/* strtoX accepts leading spaces and an empty text; a number of ours starts with its sign or digit. */
+/* strtoX accepts leading spaces and an empty text; a number of ours starts with its sign or digit.
+ */
 static bool starts_number(const char *s, bool sign_ok)
 {
     if (sign_ok && *s == '-')

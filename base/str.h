@@ -23,7 +23,10 @@ struct str {
     bool failed;
 };
 
-#define STR_INIT(max_bytes) {.max = (max_bytes)}
+#define STR_INIT(max_bytes) \
+    {                       \
+        .max = (max_bytes)  \
+    }
 
 void str_release(struct str *s); /* back to empty, memory freed, max kept */
 void str_clear(struct str *s);   /* back to empty, memory kept */

@@ -12,9 +12,9 @@
 enum { URL_BYTES_MAX = 2048 };
 
 struct url {
-    char scheme[16]; /* lower case */
-    char host[256];  /* lower case; IPv6 without brackets */
-    uint16_t port;   /* 0: the scheme's own */
+    char scheme[16];           /* lower case */
+    char host[256];            /* lower case; IPv6 without brackets */
+    uint16_t port;             /* 0: the scheme's own */
     char path[URL_BYTES_MAX];  /* "/" at least */
     char query[URL_BYTES_MAX]; /* without '?'; "" if none */
 };

@@ -21,8 +21,8 @@ struct builder {
     size_t n_values, line;
     unsigned depth;
     unsigned n_documents;
-    cJSON *open[DEPTH_CAP];     /* collections not closed yet */
-    char *keys[DEPTH_CAP];      /* the key waiting for its value, for mappings */
+    cJSON *open[DEPTH_CAP]; /* collections not closed yet */
+    char *keys[DEPTH_CAP];  /* the key waiting for its value, for mappings */
     cJSON *root;
 };
 
@@ -114,7 +114,7 @@ static int on_scalar(struct builder *b, const yaml_event_t *e)
     if (wants_key(b))
         return on_key(b, text);
     return attach(b, e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? plain_scalar(text)
-                                                                    : cJSON_CreateString(text));
+                                                                     : cJSON_CreateString(text));
 }
 
 static int on_open(struct builder *b, cJSON *v, bool decorated)
@@ -125,9 +125,9 @@ static int on_open(struct builder *b, cJSON *v, bool decorated)
         return out_of_memory(b);
     if (decorated || wants_key(b) || b->depth >= DEPTH_CAP || b->depth >= b->limits->depth_max) {
         cJSON_Delete(v);
-        return refuse(b, decorated          ? "anchors and tags are not accepted"
-                         : wants_key(b)     ? "a key must be a scalar"
-                                            : "nested too deeply");
+        return refuse(b, decorated      ? "anchors and tags are not accepted"
+                         : wants_key(b) ? "a key must be a scalar"
+                                        : "nested too deeply");
     }
     r = attach(b, v);
     if (r == 0)

@@ -18,8 +18,9 @@ enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static void print_usage(FILE *to)
 {
-    (void)fprintf(to, "penstock-runtime %s: serves language models\n\n"
-                      "usage: penstock-runtime COMMAND [options]\n\n",
+    (void)fprintf(to,
+                  "penstock-runtime %s: serves language models\n\n"
+                  "usage: penstock-runtime COMMAND [options]\n\n",
                   PENSTOCK_VERSION);
     for (size_t i = 0; i < N_COMMANDS; i++)
         (void)fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);

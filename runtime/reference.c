@@ -17,8 +17,7 @@ static void write_metrics(struct str *out)
         str_addf(out, "| `%s` | %s | ", table[i].name, types[table[i].type]);
         for (size_t l = 0; l < METRIC_LABELS_MAX && table[i].labels[l]; l++)
             str_addf(out, "%s%s", l ? ", " : "", table[i].labels[l]);
-        str_addf(out, " | %s | %s |\n", table[i].unit,
-                 table[i].help);
+        str_addf(out, " | %s | %s |\n", table[i].unit, table[i].help);
     }
 }
 

@@ -340,8 +340,7 @@ static int bring_up(struct server *s, struct err *err)
                                               .chat_template = s->chat_template,
                                               .inbox = s->inbox,
                                               .context_max = budget.sequence_tokens,
-                                              .created_s =
-                                                      clock_wall_ms(clock_system()) / 1000});
+                                              .created_s = clock_wall_ms(clock_system()) / 1000});
     health_set_phase(&s->health, HEALTH_READY);
     announce(s, &budget, start_ns);
     return 0;

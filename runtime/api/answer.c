@@ -19,7 +19,9 @@ static void begin_object(struct json_writer *w, const struct job *j, bool chunk)
     json_obj(w);
     json_kv_text(w, "id", j->id);
     json_kv_text(w, "object",
-                 !j->chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion");
+                 !j->chat ? "text_completion"
+                 : chunk  ? "chat.completion.chunk"
+                          : "chat.completion");
     json_kv_i64(w, "created", (int64_t)j->created_s);
     json_kv_text(w, "model", j->api->o.model_name);
 }

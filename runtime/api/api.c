@@ -20,8 +20,8 @@ enum route { ROUTE_NONE, ROUTE_CHAT, ROUTE_COMPLETIONS, ROUTE_MODELS, ROUTE_HEAL
 
 static enum route route_of(const char *path)
 {
-    static const char *const health[] = {"/livez",    "/healthz",  "/health",
-                                         "/readyz",   "/startupz", "/metrics"};
+    static const char *const health[] = {"/livez",  "/healthz",  "/health",
+                                         "/readyz", "/startupz", "/metrics"};
 
     if (strcmp(path, "/v1/chat/completions") == 0)
         return ROUTE_CHAT;
@@ -90,8 +90,8 @@ static bool is_plain_coding(const struct http_exchange *x)
 
 static void answer_wrong_method(struct api *a, struct http_exchange *x, enum route route)
 {
-    const char *allow = route == ROUTE_CHAT || route == ROUTE_COMPLETIONS ? "Allow: POST"
-                                                                          : "Allow: GET, HEAD";
+    const char *allow =
+            route == ROUTE_CHAT || route == ROUTE_COMPLETIONS ? "Allow: POST" : "Allow: GET, HEAD";
     const char *headers[] = {allow, "Content-Type: application/json", NULL};
     CLEANUP(str_release) struct str body = STR_INIT(2048);
     struct api_error e;

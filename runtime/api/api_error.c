@@ -12,18 +12,12 @@ static const struct {
     const char *code;
     unsigned retry_after_ms;
 } by_code[] = {
-        [ERR_NONE] = {500, "internal_error", 0},
-        [ERR_INVALID] = {400, NULL, 0},
-        [ERR_NOT_FOUND] = {404, "not_found", 0},
-        [ERR_CONFLICT] = {409, "conflict", 0},
-        [ERR_BUSY] = {429, "queue_full", 1000},
-        [ERR_TIMEOUT] = {504, "timeout", 0},
-        [ERR_CANCELED] = {503, "canceled", 1000},
-        [ERR_UNAVAILABLE] = {503, "unavailable", 1000},
-        [ERR_DENIED] = {403, "forbidden", 0},
-        [ERR_NO_MEMORY] = {503, "out_of_memory", 1000},
-        [ERR_DEVICE] = {500, "device_error", 0},
-        [ERR_INTERNAL] = {500, "internal_error", 0},
+        [ERR_NONE] = {500, "internal_error", 0},  [ERR_INVALID] = {400, NULL, 0},
+        [ERR_NOT_FOUND] = {404, "not_found", 0},  [ERR_CONFLICT] = {409, "conflict", 0},
+        [ERR_BUSY] = {429, "queue_full", 1000},   [ERR_TIMEOUT] = {504, "timeout", 0},
+        [ERR_CANCELED] = {503, "canceled", 1000}, [ERR_UNAVAILABLE] = {503, "unavailable", 1000},
+        [ERR_DENIED] = {403, "forbidden", 0},     [ERR_NO_MEMORY] = {503, "out_of_memory", 1000},
+        [ERR_DEVICE] = {500, "device_error", 0},  [ERR_INTERNAL] = {500, "internal_error", 0},
 };
 _Static_assert(sizeof(by_code) / sizeof(by_code[0]) == ERR_CODE_COUNT, "one row a code");
 

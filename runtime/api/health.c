@@ -87,9 +87,8 @@ bool health_handle(struct api *a, struct http_exchange *x)
         const char *path;
         void (*answer)(struct api *a, struct http_exchange *x);
     } routes[] = {
-            {"/livez", answer_live},      {"/healthz", answer_live}, {"/health", answer_live},
-            {"/readyz", answer_ready},    {"/startupz", answer_startup},
-            {"/metrics", answer_metrics},
+            {"/livez", answer_live},   {"/healthz", answer_live},     {"/health", answer_live},
+            {"/readyz", answer_ready}, {"/startupz", answer_startup}, {"/metrics", answer_metrics},
     };
     const char *path = http_exchange_path(x);
     const char *method = http_exchange_method(x);

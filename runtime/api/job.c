@@ -180,8 +180,7 @@ static void read_tokens(struct job *j)
         if (!j->stops)
             str_add(&j->text, str_text(&piece), piece.len);
         else
-            j->stopped =
-                    stop_matcher_add(j->stops, str_text(&piece), piece.len, &j->text, &which);
+            j->stopped = stop_matcher_add(j->stops, str_text(&piece), piece.len, &j->text, &which);
     }
 }
 

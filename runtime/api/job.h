@@ -45,7 +45,7 @@ struct job {
 /* prepare.c: body to sent request.  0, or -1 with *e set. */
 int job_prepare(struct job *j, struct api_error *e);
 /* answer.c */
-void answer_chunk(struct job *j);  /* stream: send j->text as one chunk */
+void answer_chunk(struct job *j); /* stream: send j->text as one chunk */
 /* The end: last chunk, usage, [DONE]; or the whole JSON.  finish: "stop" or "length". */
 void answer_finish(struct job *j, const char *finish);
 /* The end, by an error: as an HTTP answer if nothing is out yet, else inside the stream. */

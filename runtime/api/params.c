@@ -42,8 +42,8 @@ static int get_bool(const struct params *p, const char *name, bool *ret, struct 
     return 0;
 }
 
-static int get_number(const struct params *p, const char *name, double min, double max,
-                      float *ret, struct api_error *e)
+static int get_number(const struct params *p, const char *name, double min, double max, float *ret,
+                      struct api_error *e)
 {
     const cJSON *v = field(p, name);
 
@@ -115,8 +115,8 @@ static int add_stop(struct params *p, const cJSON *v, struct api_error *e)
         return api_error_set(e, 400, "invalid_value", "stop",
                              "'stop' strings must have 1..%d bytes", STOP_BYTES_MAX);
     if (p->n_stops == STOP_STRINGS_MAX)
-        return api_error_set(e, 400, "invalid_value", "stop",
-                             "'stop' has over %d strings", STOP_STRINGS_MAX);
+        return api_error_set(e, 400, "invalid_value", "stop", "'stop' has over %d strings",
+                             STOP_STRINGS_MAX);
     p->stops[p->n_stops++] = v->valuestring;
     return 0;
 }
@@ -157,12 +157,24 @@ static int refuse_unsupported(const struct params *p, struct api_error *e)
         const char *name;
         double neutral;
     } fields[] = {
-            {"n", 1},           {"best_of", 1},           {"logprobs", NAN},
-            {"top_logprobs", 0}, {"echo", NAN},            {"suffix", NAN},
-            {"logit_bias", NAN}, {"presence_penalty", 0},  {"frequency_penalty", 0},
-            {"tools", NAN},      {"tool_choice", NAN},     {"functions", NAN},
-            {"audio", NAN},      {"repetition_penalty", 1}, {"prompt_logprobs", NAN},
-            {"min_tokens", 0},   {"guided_json", NAN},     {"structured_outputs", NAN},
+            {"n", 1},
+            {"best_of", 1},
+            {"logprobs", NAN},
+            {"top_logprobs", 0},
+            {"echo", NAN},
+            {"suffix", NAN},
+            {"logit_bias", NAN},
+            {"presence_penalty", 0},
+            {"frequency_penalty", 0},
+            {"tools", NAN},
+            {"tool_choice", NAN},
+            {"functions", NAN},
+            {"audio", NAN},
+            {"repetition_penalty", 1},
+            {"prompt_logprobs", NAN},
+            {"min_tokens", 0},
+            {"guided_json", NAN},
+            {"structured_outputs", NAN},
     };
     const cJSON *format = field(p, "response_format");
 
@@ -290,8 +302,7 @@ static int get_messages(struct params *p, struct api_error *e)
 
 /* completions' prompt: a string, a list of one string, token ids, or a list of one list of ids */
 
-static int get_prompt_ids(struct params *p, const cJSON *ids, uint32_t n_vocab,
-                          struct api_error *e)
+static int get_prompt_ids(struct params *p, const cJSON *ids, uint32_t n_vocab, struct api_error *e)
 {
     int n = cJSON_GetArraySize(ids);
     const cJSON *v;
@@ -349,9 +360,8 @@ int params_parse(const char *body, size_t len, bool chat, uint32_t n_vocab, stru
     if (model && !cJSON_IsString(model))
         return bad(e, "model", "must be a string");
     ret->model = model ? model->valuestring : NULL;
-    if (get_stream(ret, e) || get_sampling(ret, e) || get_max_tokens(ret, e) ||
-        get_stops(ret, e) || get_bool(ret, "ignore_eos", &ret->ignore_eos, e) ||
-        refuse_unsupported(ret, e))
+    if (get_stream(ret, e) || get_sampling(ret, e) || get_max_tokens(ret, e) || get_stops(ret, e) ||
+        get_bool(ret, "ignore_eos", &ret->ignore_eos, e) || refuse_unsupported(ret, e))
         return -1;
     return chat ? get_messages(ret, e) : get_prompt(ret, n_vocab, e);
 }

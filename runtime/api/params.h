@@ -18,7 +18,7 @@ struct params {
     const char *prompt;    /* completions: text, or ... */
     int32_t *prompt_ids;   /* ... token ids, owned */
     uint32_t n_prompt_ids;
-    const char *model; /* NULL: not given */
+    const char *model;  /* NULL: not given */
     int64_t max_tokens; /* 0: not given */
     struct sampling sampling;
     bool ignore_eos;

@@ -41,10 +41,8 @@ void batch_free(struct batch *b)
 
 void batch_clear(struct batch *b)
 {
-    b->plan = (struct step_plan){.tokens = b->tokens,
-                                 .seqs = b->seqs,
-                                 .samples = b->samples,
-                                 .block_ids = b->block_ids};
+    b->plan = (struct step_plan){
+            .tokens = b->tokens, .seqs = b->seqs, .samples = b->samples, .block_ids = b->block_ids};
 }
 
 static void add_sample(struct batch *b, struct plan_seq *ps, struct sequence *s)

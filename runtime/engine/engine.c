@@ -416,8 +416,7 @@ static void *run(void *userdata)
 {
     struct engine *e = userdata;
 
-    while (!atomic_load(&e->abort) || e->n_running || e->n_waiting ||
-           inbox_waiting(e->o.inbox)) {
+    while (!atomic_load(&e->abort) || e->n_running || e->n_waiting || inbox_waiting(e->o.inbox)) {
         take_requests(e);
         drop_cancelled(e);
         if (e->n_running || e->n_waiting)

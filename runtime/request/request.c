@@ -17,8 +17,8 @@ const char *finish_reason_name(enum finish_reason r)
     return names[r];
 }
 
-int request_new(const int32_t *prompt, uint32_t n_prompt, uint32_t max_tokens,
-                struct request **ret, struct err *err)
+int request_new(const int32_t *prompt, uint32_t n_prompt, uint32_t max_tokens, struct request **ret,
+                struct err *err)
 {
     struct request *r = mem_calloc(1, sizeof(*r));
 

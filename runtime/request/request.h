@@ -13,8 +13,8 @@
  * workers read what comes out.  Two holders, counted: the API's job and the engine.
  *
  * The outbox is the token array itself.  The engine appends a token, then publishes n_output
- * (release); a reader takes n_output (acquire) and may read all tokens below it.  The array has room
- * for every token the request may produce, so the engine never waits for a reader and never
+ * (release); a reader takes n_output (acquire) and may read all tokens below it.  The array has
+ * room for every token the request may produce, so the engine never waits for a reader and never
  * allocates.  'finish' is published after the last token. */
 
 enum finish_reason {
@@ -66,8 +66,8 @@ struct request {
 };
 
 /* max_tokens is room to take now.  The prompt is copied. */
-int request_new(const int32_t *prompt, uint32_t n_prompt, uint32_t max_tokens,
-                struct request **ret, struct err *err) MUST_CHECK;
+int request_new(const int32_t *prompt, uint32_t n_prompt, uint32_t max_tokens, struct request **ret,
+                struct err *err) MUST_CHECK;
 void request_ref(struct request *r);
 void request_unref(struct request *r);
 static inline void request_unrefp(struct request **r)

@@ -244,8 +244,7 @@ static int hash_file(int fd, char out[65], struct err *err)
     unsigned char buf[1 << 16], digest[32];
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     ssize_t n = 0;
-    bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1 &&
-              lseek(fd, 0, SEEK_SET) == 0;
+    bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1 && lseek(fd, 0, SEEK_SET) == 0;
 
     while (ok && (n = read(fd, buf, sizeof(buf))) > 0)
         ok = EVP_DigestUpdate(ctx, buf, (size_t)n) == 1;

@@ -60,14 +60,14 @@ static int parse_hf(const char *text, struct hf_source *h, struct err *err)
                        "digits, '.', '_' and '-'",
                        text);
     if (!str_ends(h->file, ".gguf"))
-        return err_set(err, ERR_INVALID,
-                       "'%.200s': name the .gguf file of the repository to serve", text);
+        return err_set(err, ERR_INVALID, "'%.200s': name the .gguf file of the repository to serve",
+                       text);
     return 0;
 }
 
 /* CACHE/HASH-FILE.gguf: one name a URL, readable for people. */
-static int cache_path(const struct source_options *o, const char *url, const char *file,
-                      char *out, struct err *err)
+static int cache_path(const struct source_options *o, const char *url, const char *file, char *out,
+                      struct err *err)
 {
     unsigned char digest[32];
     const char *base = strrchr(file, '/');
@@ -85,8 +85,7 @@ static int cache_path(const struct source_options *o, const char *url, const cha
                        "cannot make the cache folder '%s': %s; --cache-dir names another",
                        o->cache_dir, strerror(errno));
     if (snprintf(out, SOURCE_PATH_BYTES, "%s/%02x%02x%02x%02x%02x%02x-%s", o->cache_dir, digest[0],
-                 digest[1], digest[2], digest[3], digest[4], digest[5],
-                 clean) >= SOURCE_PATH_BYTES)
+                 digest[1], digest[2], digest[3], digest[4], digest[5], clean) >= SOURCE_PATH_BYTES)
         return err_set(err, ERR_INVALID, "the cache folder's path is too long");
     return 0;
 }

@@ -13,22 +13,35 @@
 #include "base/mem.h"
 
 /* vLLM's buckets, so that dashboards and quantiles compare. */
-static const double ttft_buckets[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75,
+static const double ttft_buckets[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                       1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
-static const double itl_buckets[] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5,
-                                     .75, 1,    2.5, 5,    7.5, 10, 20, 40, 80};
-static const double request_buckets[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,  15,  20,
+static const double itl_buckets[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                     .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+static const double request_buckets[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                          30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 static const double size_buckets[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 
 #define ROW(n, t, u, h) .name = (n), .type = METRIC_##t, .unit = (u), .help = (h)
-#define BUCKETS(b)      .buckets = (b), .n_buckets = sizeof(b) / sizeof((b)[0])
-#define COUNTER(n, u, h, ...)   {ROW(n, COUNTER, u, h), .labels = {__VA_ARGS__}}
-#define GAUGE(n, u, h, ...)     {ROW(n, GAUGE, u, h), .labels = {__VA_ARGS__}}
-#define HISTOGRAM(n, u, h, b)   {ROW(n, HISTOGRAM, u, h), BUCKETS(b)}
-#define ALIAS(n, t, of, ...) \
-    {.name = (n), .type = METRIC_##t, .unit = "", .help = "Alias of " of ".", .alias_of = (of), \
-     .labels = {__VA_ARGS__}}
+#define BUCKETS(b) .buckets = (b), .n_buckets = sizeof(b) / sizeof((b)[0])
+#define COUNTER(n, u, h, ...)                            \
+    {                                                    \
+        ROW(n, COUNTER, u, h), .labels = { __VA_ARGS__ } \
+    }
+#define GAUGE(n, u, h, ...)                            \
+    {                                                  \
+        ROW(n, GAUGE, u, h), .labels = { __VA_ARGS__ } \
+    }
+#define HISTOGRAM(n, u, h, b)               \
+    {                                       \
+        ROW(n, HISTOGRAM, u, h), BUCKETS(b) \
+    }
+#define ALIAS(n, t, of, ...)                                                                       \
+    {                                                                                              \
+        .name = (n), .type = METRIC_##t, .unit = "", .help = "Alias of " of ".", .alias_of = (of), \
+        .labels = {                                                                                \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
 
 static const struct metric_desc table[] = {
         COUNTER("penstock_requests_total", "", "HTTP answers by endpoint and status.", "endpoint",
@@ -63,8 +76,8 @@ static const struct metric_desc table[] = {
                   "From the engine's queue to the first schedule.", request_buckets),
         HISTOGRAM("penstock_request_prefill_seconds", "seconds",
                   "From the first schedule to the first token.", request_buckets),
-        HISTOGRAM("penstock_request_decode_seconds", "seconds",
-                  "From the first token to the last.", request_buckets),
+        HISTOGRAM("penstock_request_decode_seconds", "seconds", "From the first token to the last.",
+                  request_buckets),
         HISTOGRAM("penstock_batch_sequences", "requests", "Sequences a step.", size_buckets),
         HISTOGRAM("penstock_batch_tokens", "tokens", "Tokens a step.", size_buckets),
         GAUGE("penstock_cache_config_info", "", "Constant 1; the KV cache's shape as labels.",
@@ -105,8 +118,8 @@ static const struct metric_desc table[] = {
         {ROW("process_max_fds", GAUGE, "", "Limit of open file descriptors.")},
 };
 
-static const char *const endpoints[RUNTIME_ENDPOINTS] = {
-        "/v1/chat/completions", "/v1/completions", "/v1/models", "health", "other"};
+static const char *const endpoints[RUNTIME_ENDPOINTS] = {"/v1/chat/completions", "/v1/completions",
+                                                         "/v1/models", "health", "other"};
 static const char *const codes[RUNTIME_CODES] = {"200", "400", "401", "403", "404", "405",
                                                  "413", "415", "429", "500", "503", "other"};
 

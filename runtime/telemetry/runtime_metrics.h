@@ -16,7 +16,7 @@ struct runtime_metrics {
     struct metrics *all;
     /* from the start */
     struct metric *requests[RUNTIME_ENDPOINTS][RUNTIME_CODES]; /* runtime_metrics_answer() */
-    struct metric *finished[RUNTIME_FINISHES]; /* stop, length, abort, error */
+    struct metric *finished[RUNTIME_FINISHES];                 /* stop, length, abort, error */
     struct metric *rejected[RUNTIME_REJECTS];
     struct metric *loaded_bytes, *ready;
     struct metric *process[3];
