@@ -34,7 +34,7 @@ struct field {
         "probes." prefix ".failureThreshold", FIELD_INT, AT(member.failures), 1, 100000       \
     }
 
-enum { DAY = 86400, BIG = 1 << 30 };
+enum { DAY = 86400, MAX_SEQUENCES = 64 };
 
 static const struct field FIELDS[] = {
         {"replicas", FIELD_INT, AT(replicas), 0, 10000},
@@ -43,13 +43,13 @@ static const struct field FIELDS[] = {
         {"model.servedName", FIELD_TEXT, AT(model.served_name), 0, 0},
         {"model.secretRef.name", FIELD_TEXT, AT(model.secret), 0, 0},
         {"model.cache.claimName", FIELD_TEXT, AT(model.cache_claim), 0, 0},
-        {"model.maxLength", FIELD_INT, AT(model.max_length), 1, BIG},
+        {"model.maxLength", FIELD_INT, AT(model.max_length), 1, 1 << 20},
         {"runtime.image", FIELD_TEXT, AT(runtime.image), 0, 0},
         {"runtime.device", FIELD_TEXT, AT(runtime.device), 0, 0},
-        {"runtime.batching.maxSequences", FIELD_INT, AT(runtime.max_sequences), 1, 4096},
-        {"runtime.batching.maxBatchTokens", FIELD_INT, AT(runtime.max_batch_tokens), 1, BIG},
-        {"runtime.queue.maxRequests", FIELD_INT, AT(runtime.queue_requests), 1, BIG},
-        {"runtime.queue.maxTokens", FIELD_INT, AT(runtime.queue_tokens), 1, BIG},
+        {"runtime.batching.maxSequences", FIELD_INT, AT(runtime.max_sequences), 1, 1024},
+        {"runtime.batching.maxBatchTokens", FIELD_INT, AT(runtime.max_batch_tokens), 16, 65536},
+        {"runtime.queue.maxRequests", FIELD_INT, AT(runtime.queue_requests), 1, 65536},
+        {"runtime.queue.maxTokens", FIELD_INT, AT(runtime.queue_tokens), 1, 1000000000},
         {"runtime.kvCache.memory", FIELD_TEXT, AT(runtime.kv_memory), 0, 0},
         {"runtime.args", FIELD_WHOLE, AT(runtime.args), 0, 0},
         {"resources", FIELD_WHOLE, AT(resources), 0, 0},
@@ -301,16 +301,19 @@ static int check_whole(const struct inference_service *s, struct err *err)
 
 static int decode_texts(struct inference_service *s, struct err *err)
 {
-    static const char *const devices[] = {"auto", "cpu", "cuda"};
+    static const char *const devices[] = {"auto", "cpu"};
     bool known = s->runtime.device == NULL;
 
     for (size_t i = 0; !known && i < sizeof(devices) / sizeof(devices[0]); i++)
         known = strcmp(devices[i], s->runtime.device) == 0;
     if (!known)
-        return err_set(err, ERR_INVALID, "spec.runtime.device: want auto, cpu or cuda");
+        return err_set(err, ERR_INVALID, "spec.runtime.device: want auto or cpu");
     if (s->model.revision && s->model.kind != SOURCE_HF)
         return err_set(err, ERR_INVALID,
                        "spec.model.revision: only a hf:// source has revisions; remove it");
+    if (s->model.revision && strchr(s->model.source, '@'))
+        return err_set(err, ERR_INVALID,
+                       "spec.model.revision: the source names a revision already; remove one");
     if (s->model.kind == SOURCE_PVC && s->model.cache_claim)
         return err_set(err, ERR_INVALID,
                        "spec.model.cache: a pvc:// source is read in place; remove it");
@@ -381,4 +384,24 @@ int inference_service_decode(const cJSON *cr, struct arena *mem, struct inferenc
         s.model.served_name = s.name;
     *ret = s;
     return 0;
+}
+
+int64_t inference_service_max_sequences(const struct inference_service *s)
+{
+    return s->runtime.max_sequences == UNSET ? MAX_SEQUENCES : s->runtime.max_sequences;
+}
+
+size_t inference_service_targets(const struct inference_service *s,
+                                 struct scaling_target ret[SCALING_METRICS_MAX])
+{
+    if (s->scaling.n_targets) {
+        memcpy(ret, s->scaling.targets, s->scaling.n_targets * sizeof(*ret));
+        return s->scaling.n_targets;
+    }
+    /* Waiting requests alone are 0 until it is late, running ones alone stop at the batch size:
+     * together they see both ends. */
+    ret[0] = (struct scaling_target){SCALE_QUEUE_LENGTH, 4};
+    ret[1] = (struct scaling_target){SCALE_REQUESTS,
+                                     0.75 * (double)inference_service_max_sequences(s)};
+    return 2;
 }

@@ -76,6 +76,11 @@ struct inference_service {
 int inference_service_decode(const cJSON *cr, struct arena *mem, struct inference_service *ret,
                              struct err *err) MUST_CHECK;
 
+/* The targets that hold: the user's, or the default pair.  Returns their number. */
+size_t inference_service_targets(const struct inference_service *s,
+                                 struct scaling_target ret[SCALING_METRICS_MAX]);
+int64_t inference_service_max_sequences(const struct inference_service *s);
+
 const char *scale_metric_name(enum scale_metric m); /* "queueLength", "requests" */
 /* -1: unknown */
 int scale_metric_parse(const char *name, enum scale_metric *ret);

@@ -57,11 +57,12 @@ static const char *source_reason(const char *message)
     static const struct {
         const char *word, *reason;
     } table[] = {
-            {"401", "SourceUnauthorized"},      {"403", "SourceUnauthorized"},
-            {"404", "SourceNotFound"},          {"not found", "SourceNotFound"},
-            {"no such file", "SourceNotFound"}, {"resolve", "SourceUnreachable"},
-            {"connect", "SourceUnreachable"},   {"unreachable", "SourceUnreachable"},
-            {"timed out", "SourceUnreachable"}, {"private address", "SourceRefused"},
+            {": 401", "SourceUnauthorized"},    {": 403", "SourceUnauthorized"},
+            {"HTTP 401", "SourceUnauthorized"}, {"HTTP 403", "SourceUnauthorized"},
+            {": 404", "SourceNotFound"},        {": 410", "SourceNotFound"},
+            {"HTTP 404", "SourceNotFound"},     {"no such file", "SourceNotFound"},
+            {"resolve", "SourceUnreachable"},   {"connect", "SourceUnreachable"},
+            {"timed out", "SourceUnreachable"}, {"private", "SourceRefused"},
     };
 
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

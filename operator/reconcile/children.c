@@ -201,20 +201,6 @@ int child_service(const struct inference_service *s, cJSON **ret, struct err *er
     return finish(&text, CHILD_SERVICE, ret, err);
 }
 
-size_t child_scaler_targets(const struct inference_service *s,
-                            struct scaling_target ret[SCALING_METRICS_MAX])
-{
-    if (s->scaling.n_targets) {
-        memcpy(ret, s->scaling.targets, s->scaling.n_targets * sizeof(*ret));
-        return s->scaling.n_targets;
-    }
-    /* Waiting requests alone are 0 until it is late, running ones alone stop at the batch size:
-     * together they see both ends. */
-    ret[0] = (struct scaling_target){SCALE_QUEUE_LENGTH, 4};
-    ret[1] = (struct scaling_target){SCALE_REQUESTS, 0.75 * (double)template_max_sequences(s)};
-    return 2;
-}
-
 static void write_metric(struct json_writer *w, const struct scaling_target *t)
 {
     char value[40];
@@ -267,7 +253,7 @@ int child_scaler(const struct inference_service *s, bool hold_down, cJSON **ret,
     CLEANUP(str_release) struct str text = STR_INIT(BODY_MAX);
     struct json_writer w = json_writer_start(&text);
     struct scaling_target targets[SCALING_METRICS_MAX];
-    size_t n = child_scaler_targets(s, targets);
+    size_t n = inference_service_targets(s, targets);
 
     write_head(&w, s, "autoscaling/v2", CHILD_SCALER, s->name);
     json_key(&w, "spec");

@@ -24,7 +24,3 @@ int child_service(const struct inference_service *s, cJSON **ret, struct err *er
 /* hold_down: no scale down now (selectPolicy Disabled) */
 int child_scaler(const struct inference_service *s, bool hold_down, cJSON **ret,
                  struct err *err) MUST_CHECK;
-
-/* The targets that hold: the user's, or the default pair.  Returns their number. */
-size_t child_scaler_targets(const struct inference_service *s,
-                            struct scaling_target ret[SCALING_METRICS_MAX]);

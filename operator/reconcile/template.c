@@ -27,7 +27,6 @@
 enum {
     TEXT_MAX = 1 << 20,
     USER_ID = 65532, /* as the images are built; numeric, so that runAsNonRoot can be checked */
-    MAX_SEQUENCES = 64,
     STARTUP_BUDGET = 1800,
     STARTUP_PERIOD = 2,
     DRAIN_TIMEOUT = 60,
@@ -38,11 +37,6 @@ enum {
 static int64_t or_default(int64_t value, int64_t fallback)
 {
     return value == UNSET ? fallback : value;
-}
-
-int64_t template_max_sequences(const struct inference_service *s)
-{
-    return or_default(s->runtime.max_sequences, MAX_SEQUENCES);
 }
 
 int64_t template_startup_budget(const struct inference_service *s)
@@ -101,12 +95,12 @@ static void write_args(struct json_writer *w, const struct inference_service *s)
     if (s->model.kind == SOURCE_PVC)
         str_addf(&model, "%s/%s", MODEL_DIR, s->model.path);
     else
-        str_adds(&model, s->model.source);
+        str_addf(&model, "%s%s%s", s->model.source, s->model.revision ? "@" : "",
+                 s->model.revision ? s->model.revision : "");
     json_key(w, "args");
     json_arr(w);
     json_text(w, "serve");
     arg(w, "model", str_text(&model));
-    arg(w, "revision", s->model.revision);
     arg(w, "served-model-name", s->model.served_name);
     arg(w, "host", "0.0.0.0");
     arg_number(w, "port", PORT_API);
@@ -114,7 +108,7 @@ static void write_args(struct json_writer *w, const struct inference_service *s)
     arg_number(w, "metrics-port", PORT_METRICS);
     arg(w, "device", s->runtime.device);
     arg_number(w, "max-model-len", s->model.max_length);
-    arg_number(w, "max-num-seqs", template_max_sequences(s));
+    arg_number(w, "max-num-seqs", inference_service_max_sequences(s));
     arg_number(w, "max-num-batched-tokens", s->runtime.max_batch_tokens);
     arg_number(w, "max-queue-requests", s->runtime.queue_requests);
     arg_number(w, "max-queue-tokens", s->runtime.queue_tokens);

@@ -14,9 +14,8 @@ struct template_defaults {
     const char *image_pull_policy; /* NULL: Kubernetes' own */
 };
 
-/* Effective values that other children need, too. */
-int64_t template_startup_budget(const struct inference_service *s); /* seconds */
-int64_t template_max_sequences(const struct inference_service *s);
+/* How long a pod may take to start, in seconds. */
+int64_t template_startup_budget(const struct inference_service *s);
 
 /* Digest of all that a template is made of: spec without replicas and scaling, and the annotation
  * that asks for a new one. */
