@@ -298,7 +298,7 @@ static int check_value(struct check *c, bool *ret_complete)
 int json_check(const char *text, size_t len, const struct json_limits *limits, struct err *err)
 {
     struct check c = {.text = text, .len = len, .limits = limits, .err = err};
-    bool done = false, complete;
+    bool done = false, complete = false;
 
     if (len > limits->bytes_max)
         return err_set(err, ERR_INVALID, "JSON of %zu bytes, at most %zu are accepted", len,
