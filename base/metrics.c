@@ -168,7 +168,7 @@ int metrics_series(struct metrics *m, const char *name, const char *const *label
                    struct metric **ret, struct err *err)
 {
     const struct metric_desc *d = find_desc(m, name);
-    struct metric *fresh, *s;
+    struct metric *fresh = NULL, *s;
     int r;
 
     ASSERT(d && !d->alias_of);
