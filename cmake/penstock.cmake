@@ -48,6 +48,11 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_link_options(penstock_flags INTERFACE -pie -Wl,-z,relro,-z,now)
 endif()
 
+if(PENSTOCK_FUZZ)
+    # coverage feedback from the code under test, not only from the target's own file
+    target_compile_options(penstock_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # penstock_library(name SOURCES a.c ... DEPS lib ...): a static library of one folder.
 function(penstock_library name)
     cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})

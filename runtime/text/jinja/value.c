@@ -92,8 +92,11 @@ struct jinja_list *jinja_list_new(struct jinja_run *run, size_t n)
 {
     struct jinja_list *list = jinja_alloc(run, 1, sizeof(*list));
 
-    if (!list)
+    if (!list || n == SIZE_MAX) {
+        if (list)
+            jinja_fail(run, "a list is too long");
         return NULL;
+    }
     list->n = n;
     list->depth = 1;
     /* one more than asked for: an empty list has an address, too */
