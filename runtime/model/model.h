@@ -16,11 +16,11 @@ struct gguf;
 enum { MODEL_BLOCK_SIZE = 32 }; /* tokens a KV block */
 
 struct model_options {
-    const char *device;       /* "auto", "cpu", "ref" */
-    unsigned n_threads;       /* compute threads; 0: what the cgroup allows */
-    uint32_t slots_max;       /* sequences at once */
-    uint32_t tokens_max;      /* tokens a step */
-    uint32_t context_max;     /* positions a sequence may have; 0: the model's own */
+    const char *device;   /* "auto", "cpu", "ref" */
+    unsigned n_threads;   /* compute threads; 0: what the cgroup allows */
+    uint32_t slots_max;   /* sequences at once */
+    uint32_t tokens_max;  /* tokens a step */
+    uint32_t context_max; /* positions a sequence may have; 0: the model's own */
     /* Called while weights load, any number of times: bytes so far, of total. */
     void (*on_progress)(void *userdata, uint64_t bytes, uint64_t total);
     void *userdata;
@@ -34,14 +34,14 @@ struct model_kv_group {
 };
 
 struct model_info {
-    char arch[32];         /* "llama", "gemma3" */
-    char device[32];       /* the one in use: "cpu (avx2)", "ref" */
+    char arch[32];   /* "llama", "gemma3" */
+    char device[32]; /* the one in use: "cpu (avx2)", "ref" */
     uint32_t n_vocab;
     uint32_t context_train; /* what the model was trained for */
     uint32_t context_max;   /* what this instance serves */
     uint32_t n_layers;
     uint64_t n_params;
-    uint64_t weight_bytes;  /* as stored */
+    uint64_t weight_bytes; /* as stored */
     uint32_t n_groups;
     struct model_kv_group groups[PLAN_GROUPS_MAX];
 };
@@ -64,8 +64,8 @@ struct model_ticket {
 };
 int model_submit(struct model *m, const struct step_plan *plan, struct model_ticket *ret,
                  struct err *err) MUST_CHECK;
-/* Wait for it: ret_tokens[plan->n_samples].  A row whose logits are not finite gives MODEL_TOKEN_BAD
- * and harms no other row. */
+/* Wait for it: ret_tokens[plan->n_samples].  A row whose logits are not finite gives
+ * MODEL_TOKEN_BAD and harms no other row. */
 #define MODEL_TOKEN_BAD (-1)
 int model_collect(struct model *m, struct model_ticket ticket, int32_t *ret_tokens,
                   struct err *err) MUST_CHECK;

@@ -52,8 +52,8 @@ struct step_plan {
     uint32_t n_seqs;
     uint32_t n_samples;
     uint32_t n_block_ids;
-    const int32_t *tokens;            /* [n_tokens] */
-    const struct plan_seq *seqs;      /* [n_seqs] */
+    const int32_t *tokens;             /* [n_tokens] */
+    const struct plan_seq *seqs;       /* [n_seqs] */
     const struct plan_sample *samples; /* [n_samples] */
-    const uint32_t *block_ids;        /* [n_block_ids] */
+    const uint32_t *block_ids;         /* [n_block_ids] */
 };

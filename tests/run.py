@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the test suites and counts them: 'make test' is this without arguments.
+
+    run.py                  all suites of the CI tier
+    run.py NAME ...         only these
+    run.py --list           what there is
+
+Each suite is a list of steps; a step is a command whose result counts as one test, or a ctest or
+pytest run whose tests are counted one by one. The last line is "N passed, N failed"; any failure
+makes the exit status 1. Output of a step is shown when it fails.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+JOBS = str(os.cpu_count() or 2)
+
+
+class Step:
+    """A command; passes by its exit status."""
+
+    def __init__(self, name, command, env=None, timeout=1800):
+        self.name, self.command, self.timeout = name, command, timeout
+        self.env = env or {}
+
+    def run(self):
+        """Returns (passed, failed, output)."""
+        code, output = self.execute(self.command)
+        return (1, 0, output) if code == 0 else (0, 1, output)
+
+    def execute(self, command):
+        env = {**os.environ, **self.env}
+        try:
+            done = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True,
+                                  errors="replace", stderr=subprocess.STDOUT, timeout=self.timeout,
+                                  stdin=subprocess.DEVNULL)
+            return done.returncode, done.stdout
+        except subprocess.TimeoutExpired as late:
+            return 124, f"{late.stdout or ''}\nstill running after {self.timeout} s"
+
+
+class JUnit(Step):
+    """A runner that writes a JUnit file; every test in it counts."""
+
+    def __init__(self, name, command, flag, **kwargs):
+        super().__init__(name, command, **kwargs)
+        self.flag = flag
+
+    def run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.xml"
+            code, output = self.execute([*self.command, self.flag.format(report)])
+            passed, failed = count(report)
+        if code != 0 and failed == 0:
+            failed = 1  # it broke before or after its tests
+        if passed + failed == 0:
+            failed = 1  # a suite without tests proves nothing
+        return passed, failed, output
+
+
+def count(report):
+    """Passed and failed of a JUnit file. A skipped test is a failure: nothing is skipped here."""
+    if not report.exists():
+        return 0, 0
+    cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
+    bad = [c for c in cases if any(c.find(tag) is not None for tag in ("failure", "error", "skipped"))]
+    return len(cases) - len(bad), len(bad)
+
+
+def venv():
+    done = subprocess.run([ROOT / "scripts/venv.sh"], check=True, stdout=subprocess.PIPE, text=True)
+    return pathlib.Path(done.stdout.strip())
+
+
+def configure_and_build(preset, targets=()):
+    build = ["cmake", "--build", f"build/{preset}", "-j", JOBS]
+    return [Step(f"{preset} configure", ["cmake", "--preset", preset]),
+            Step(f"{preset} build", build + [a for t in targets for a in ("-t", t)])]
+
+
+def ctest(preset, *args, timeout=1800):
+    return JUnit(f"{preset} unit tests",
+                 ["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "-j", JOBS, *args],
+                 "--output-junit={}", timeout=timeout)
+
+
+def pytest(name, *args, timeout=1800, env=None):
+    return JUnit(name, [venv() / "bin/python", "-m", "pytest", "-q", "-x", "--no-header",
+                        "-p", "no:cacheprovider", *args], "--junitxml={}", timeout=timeout, env=env)
+
+
+# suites
+
+def release():
+    return [*configure_and_build("release"), ctest("release")]
+
+
+def clang():
+    return configure_and_build("clang")
+
+
+def asan():
+    return [*configure_and_build("asan"), ctest("asan")]
+
+
+def tsan():
+    """Everything that has threads; the rest cannot race."""
+    return [*configure_and_build("tsan"),
+            ctest("tsan", "-R", "http|core|metrics|engine|pool|queue|store|watch|lease|scrape|api")]
+
+
+def lint():
+    return [pytest("lint", "tests/lint")]
+
+
+def fuzz():
+    return [*configure_and_build("fuzz", ["fuzzers"]),
+            pytest("fuzz", "tests/fuzz", timeout=7200)]
+
+
+def models():
+    return [Step("models", ["scripts/fetch-models.sh"]),
+            Step("tokenizers", ["scripts/fetch-tokenizers.sh"])]
+
+
+def runtime():
+    return [*models(), pytest("runtime integration", "tests/integration/runtime")]
+
+
+def reference():
+    return [*models(), pytest("reference", "tests/integration/reference")]
+
+
+def reference_full():
+    return [*models(), pytest("reference, all prompts", "tests/integration/reference", timeout=7200,
+                              env={"REFERENCE_FULL": "1"})]
+
+
+def operator():
+    return [Step("Kubernetes binaries", ["scripts/kubernetes.sh"], timeout=3600),
+            pytest("operator integration", "tests/integration/operator")]
+
+
+def cluster():
+    return [Step("Kubernetes binaries", ["scripts/kubernetes.sh"], timeout=3600), *models(),
+            Step("images", ["scripts/image.sh"]), pytest("cluster", "tests/e2e")]
+
+
+CI = {"lint": lint, "release": release, "clang": clang, "asan": asan, "tsan": tsan,
+      "runtime": runtime, "reference": reference, "operator": operator, "cluster": cluster,
+      "fuzz": fuzz}
+FULL = {"reference-full": reference_full}
+
+
+def run_suite(name, make):
+    """Returns (passed, failed); stops the suite at the first failed step."""
+    start, passed, failed = time.monotonic(), 0, 0
+    print(f"== {name}", flush=True)
+    for step in make():
+        p, f, output = step.run()
+        passed, failed = passed + p, failed + f
+        if f:
+            print(output)
+            print(f"   {step.name}: {f} failed", flush=True)
+            break
+    print(f"   {name}: {passed} passed, {failed} failed in {(time.monotonic() - start) / 60:.1f} min",
+          flush=True)
+    return passed, failed
+
+
+def main(names):
+    suites = {**CI, **FULL}
+    if names == ["--list"]:
+        print("\n".join(suites))
+        return 0
+    unknown = [n for n in names if n not in suites]
+    if unknown:
+        print(f"run.py: no suite '{unknown[0]}'; there are {', '.join(suites)}", file=sys.stderr)
+        return 2
+    passed = failed = 0
+    for name in names or CI:
+        p, f = run_suite(name, suites[name])
+        passed, failed = passed + p, failed + f
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
