@@ -21,8 +21,8 @@ enum {
 };
 
 struct chat_rendered {
-    struct str *text;         /* the caller's; its max bounds the output */
-    struct text_span *spans;  /* owned: where the template's own literals stand (special tokens */
+    struct str *text;          /* the caller's; its max bounds the output */
+    struct text_span *spans;   /* owned: where the template's own literals stand (special tokens */
     size_t n_spans, cap_spans; /* recognised); message content is outside of them */
 };
 void chat_rendered_release(struct chat_rendered *r); /* the spans */
@@ -32,7 +32,10 @@ int chat_template_new(const char *source, size_t len, const char *bos, const cha
 void chat_template_free(struct chat_template *t);
 DEFINE_FREEP(chat_template)
 
-/* messages: a checked array of {"role": string, "content": string, ...}.  ERR_INVALID carries the
+/* The template finds messages, add_generation_prompt, bos_token and eos_token; tools and documents
+ * are none.  What comes from a message is content, but for the well-known roles' names: templates
+ * build special tokens from those.
+ * messages: a checked array of {"role": string, "content": string, ...}.  ERR_INVALID carries the
  * template's own raise_exception() text, or line and reason. */
 int chat_template_render(const struct chat_template *t, const cJSON *messages,
                          bool add_generation_prompt, struct chat_rendered *out,

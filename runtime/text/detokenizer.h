@@ -12,7 +12,8 @@ struct detokenizer {
     const struct tokenizer *tokenizer;
     char held[4];
     uint8_t n_held;
-    bool at_start; /* SentencePiece drops the space before the first word of a whole text */
+    bool at_start; /* SentencePiece drops the space before the first word of a whole text; clear it
+                      to go on with a text */
     bool skip_special;
 };
 

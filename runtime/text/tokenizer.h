@@ -21,7 +21,9 @@ struct token_list {
 void token_list_release(struct token_list *l);
 
 /* A stretch of a text in which special tokens (<|im_start|>) are recognised.  Outside of such
- * spans their spelling is plain text: what a user types can never become a control token. */
+ * spans their spelling is plain text: what a user types can never become a control token.
+ * A control token is what the file's token_type calls one; user-defined tokens ("\n\n", "<table>")
+ * are ordinary words of the vocabulary and recognised everywhere. */
 struct text_span {
     size_t start, end;
 };
@@ -30,7 +32,8 @@ int tokenizer_new(const struct gguf *g, struct tokenizer **ret, struct err *err)
 void tokenizer_free(struct tokenizer *t);
 DEFINE_FREEP(tokenizer)
 
-/* Append the ids of text to out.  Any bytes are accepted (invalid UTF-8 by byte tokens).
+/* Append the ids of text to out.  Any bytes are accepted (invalid UTF-8 by byte tokens; a byte for
+ * which a byte-level vocabulary has no token is dropped, as the reference implementation does).
  * add_special: put BOS/EOS where the model's metadata asks for it.  spans: ascending, disjoint;
  * NULL and 0 for none. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,

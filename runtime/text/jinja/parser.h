@@ -35,7 +35,8 @@ struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_kind kind);
 int jinja_node_done(struct jinja_parser *p, struct jinja_node *n,
                     struct jinja_node **ret) MUST_CHECK;
 /* "line 3: <what>", at the current token. */
-int jinja_refuse(struct jinja_parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int jinja_refuse(struct jinja_parser *p, const char *fmt, ...)
+        __attribute__((format(printf, 2, 3)));
 /* "expected 'x', not 'y'" */
 int jinja_expected(struct jinja_parser *p, const char *what);
 bool jinja_at_op(const struct jinja_parser *p, const char *op);
