@@ -35,6 +35,7 @@ enum {
     IDLE_TIMEOUT_MS = 75000,
     SEND_TIMEOUT_S = 120,
     TLS_REFRESH_TICKS = 50,
+    DISCARD_FACTOR = 8, /* how far over its limit a body is still read, and discarded */
 };
 
 static uint64_t now_ns(void)
@@ -298,7 +299,8 @@ static enum MHD_Result begin(struct http_exchange *x, const char *method, const 
     if (atomic_load(&s->stopping))
         return http_exchange_refuse(x, 503, "shutting down");
     length = http_exchange_header(x, "Content-Length");
-    if (length && (parse_u64(length, 0, UINT64_MAX, &n, &ignored) != 0 || n > s->o.body_bytes_max))
+    if (length && (parse_u64(length, 0, UINT64_MAX, &n, &ignored) != 0 ||
+                   n / DISCARD_FACTOR > s->o.body_bytes_max))
         return http_exchange_refuse(x, 413, "the request body is too large");
     set_peer(x);
     if (s->o.want_client_cert)
@@ -307,6 +309,8 @@ static enum MHD_Result begin(struct http_exchange *x, const char *method, const 
     return MHD_YES;
 }
 
+/* A body that is somewhat too large is read to its end and thrown away: a client that is still
+ * sending when the connection closes never sees the 413. */
 static enum MHD_Result take_body(struct http_exchange *x, const char *data, size_t *len)
 {
     str_add(&x->body, data, *len);

@@ -92,7 +92,7 @@ def ctest(preset, *args, timeout=1800):
 
 
 def pytest(name, *args, timeout=1800, env=None):
-    return JUnit(name, [venv() / "bin/python", "-m", "pytest", "-q", "-x", "--no-header",
+    return JUnit(name, [venv() / "bin/python", "-m", "pytest", "-q", "--no-header",
                         "-p", "no:cacheprovider", *args], "--junitxml={}", timeout=timeout, env=env)
 
 

@@ -101,7 +101,7 @@ def test_headers_stand_alone():
     """Each header compiles by itself: it includes what it uses."""
     flags = ["-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only", "-I.", "-x", "c", "-"]
     headers = [p for p in named(".h") if not rel(p).startswith("tests/")
-               and "included once a variant" not in p.read_text()[:600]]
+               and "#include K_LANES" not in p.read_text()]  # built once a variant
     text = {rel(p): f'#include "{rel(p)}"\n' for p in headers}
     broken = []
     for name, source in text.items():
