@@ -294,13 +294,13 @@ static int start_workers(struct app *op, struct err *err)
 
 /* --- running --- */
 
-/* Workers start once: when we lead and have seen everything. */
+/* Workers start once: when we lead, have seen everything and asked every pod. */
 static int start_when_due(struct app *op, struct err *err)
 {
     bool leads = may_write(op);
 
     telemetry_leader(op->telemetry, leads);
-    if (op->workers || !leads || !store_is_synced(op->store))
+    if (op->workers || !leads || !store_is_synced(op->store) || !scraper_is_warm(op->scraper))
         return 0;
     return start_workers(op, err);
 }

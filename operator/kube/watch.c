@@ -176,6 +176,21 @@ static void take_version(struct watch *w, const cJSON *obj)
 
 /* --- a list --- */
 
+/* Items of a list come without apiVersion and kind; events have them, and so does what we hand on.
+ */
+static int name_kind(const struct watch *w, cJSON *item, struct err *err)
+{
+    const struct kube_resource *r = w->opt.resource;
+    char version[128];
+
+    (void)snprintf(version, sizeof(version), "%s%s%s", r->group, r->group[0] ? "/" : "",
+                   r->version);
+    if (json_get(item, "kind") || (cJSON_AddStringToObject(item, "apiVersion", version) &&
+                                   cJSON_AddStringToObject(item, "kind", r->kind)))
+        return 0;
+    return err_set(err, ERR_NO_MEMORY, "list item");
+}
+
 static int take_page(struct watch *w, char *body, size_t len, struct err *err)
 {
     CLEANUP(json_freep) cJSON *page = NULL;
@@ -191,6 +206,8 @@ static int take_page(struct watch *w, char *body, size_t len, struct err *err)
         !(cJSON_IsArray(items) || cJSON_IsNull(items)))
         return err_set(err, ERR_INVALID, "the answer is no list");
     while ((item = items->child)) {
+        if (name_kind(w, item, err))
+            return -(int)err->code;
         (void)cJSON_DetachItemViaPointer(items, item);
         w->opt.on_object(w->opt.userdata, WATCH_ADDED, item);
     }

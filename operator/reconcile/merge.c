@@ -111,7 +111,9 @@ static int merge_member(cJSON *base, const cJSON *over, struct err *err)
     drop_other_forms(base, over->string);
     if (cJSON_IsObject(mine) && cJSON_IsObject(over))
         return merge_over(mine, over, err);
-    if (cJSON_IsArray(mine) && cJSON_IsArray(over) && list_key(over->string, over->child))
+    /* An empty list adds nothing to a keyed one; only null takes it away. */
+    if (cJSON_IsArray(mine) && cJSON_IsArray(over) &&
+        list_key(over->string, over->child ? over->child : mine->child))
         return merge_list(mine, over, over->string, err);
     cJSON_DeleteItemFromObjectCaseSensitive(base, over->string);
     return cJSON_IsNull(over) ? 0 : add_copy(base, over, true, err);
@@ -135,6 +137,13 @@ int merge_over(cJSON *base, const cJSON *over, struct err *err)
 static bool is_nothing(const cJSON *v)
 {
     return cJSON_IsNull(v) || ((cJSON_IsObject(v) || cJSON_IsArray(v)) && !v->child);
+}
+
+/* The server leaves zero values out of what it stores. */
+static bool is_zero(const cJSON *v)
+{
+    return (cJSON_IsString(v) && v->valuestring[0] == '\0') || cJSON_IsFalse(v) ||
+           (cJSON_IsNumber(v) && !(v->valuedouble < 0) && !(v->valuedouble > 0));
 }
 
 static bool same_quantity(const cJSON *a, const cJSON *b)
@@ -185,7 +194,7 @@ bool merge_covers(const cJSON *live, const cJSON *want)
     if (is_nothing(want))
         return true;
     if (!live)
-        return false;
+        return is_zero(want);
     if (cJSON_IsObject(want)) {
         cJSON_ArrayForEach(w, want)
         {

@@ -54,6 +54,23 @@ enum api_service_state api_service_judge(const cJSON *list, const struct api_ser
     return taken ? API_SERVICE_TAKEN : state;
 }
 
+/* The chart's ClusterRole owns the registration: when the chart goes, so does it, instead of
+ * staying behind and breaking discovery. */
+static void write_owner(struct json_writer *w, const struct api_service_want *want)
+{
+    if (want->owner_uid[0] == '\0')
+        return;
+    json_key(w, "ownerReferences");
+    json_arr(w);
+    json_obj(w);
+    json_kv_text(w, "apiVersion", "rbac.authorization.k8s.io/v1");
+    json_kv_text(w, "kind", "ClusterRole");
+    json_kv_text(w, "name", want->service);
+    json_kv_text(w, "uid", want->owner_uid);
+    json_end(w);
+    json_end(w);
+}
+
 void api_service_write(const struct api_service_want *want, struct str *out)
 {
     struct json_writer w = json_writer_start(out);
@@ -68,6 +85,7 @@ void api_service_write(const struct api_service_want *want, struct str *out)
     json_obj(&w);
     json_kv_text(&w, "app.kubernetes.io/managed-by", "penstock");
     json_end(&w);
+    write_owner(&w, want);
     json_end(&w);
     json_key(&w, "spec");
     json_obj(&w);

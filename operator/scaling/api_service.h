@@ -22,6 +22,7 @@ enum api_service_state {
 struct api_service_want {
     const char *namespace, *service; /* our Service */
     const char *ca_bundle;           /* base64 */
+    const char *owner_uid; /* of the ClusterRole called as the Service; "" if there is none */
 };
 
 enum { API_SERVICE_OWNER_BYTES = 256 };

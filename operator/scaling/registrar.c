@@ -29,7 +29,11 @@ enum {
     RENEW_RESERVE_S = 60 * 86400,
     PEM_MAX = 64 << 10,
     BODY_MAX = 256 << 10,
+    UID_BYTES = 64,
 };
+
+static const struct kube_resource CLUSTER_ROLE = {"rbac.authorization.k8s.io", "v1", "clusterroles",
+                                                  "ClusterRole"};
 
 struct registrar {
     struct registrar_options opt;
@@ -66,12 +70,42 @@ static int read_secret(const cJSON *secret, struct serving_cert *ret, struct err
     return 0;
 }
 
-static void write_secret(const struct registrar *r, struct str *out)
+/* The uid of an object of the chart that owns what we make beside it; "" when there is none (the
+ * operator was started by hand). */
+static void find_owner(struct registrar *r, const struct kube_resource *resource,
+                       const char *namespace, char uid[UID_BYTES])
 {
+    CLEANUP(json_freep) cJSON *owner = NULL;
+    struct err err = {0};
+
+    uid[0] = '\0';
+    if (kube_get(r->client, resource, namespace, r->opt.service, &owner, &err) == 0)
+        (void)snprintf(uid, UID_BYTES, "%s", json_path_str(owner, "metadata.uid", ""));
+}
+
+static void write_owner(struct json_writer *w, const struct registrar *r, const char *uid)
+{
+    if (uid[0] == '\0')
+        return;
+    json_key(w, "ownerReferences");
+    json_arr(w);
+    json_obj(w);
+    json_kv_text(w, "apiVersion", "v1");
+    json_kv_text(w, "kind", "Service");
+    json_kv_text(w, "name", r->opt.service);
+    json_kv_text(w, "uid", uid);
+    json_end(w);
+    json_end(w);
+}
+
+static void write_secret(struct registrar *r, struct str *out)
+{
+    char owner[UID_BYTES];
     const char *const keys[] = {"ca.crt", "ca.key", "tls.crt", "tls.key"};
     const char *const texts[] = {r->cert.ca_cert, r->cert.ca_key, r->cert.cert, r->cert.key};
     struct json_writer w = json_writer_start(out);
 
+    find_owner(r, &KUBE_SERVICE, r->opt.namespace, owner);
     json_obj(&w);
     json_kv_text(&w, "apiVersion", "v1");
     json_kv_text(&w, "kind", "Secret");
@@ -84,6 +118,7 @@ static void write_secret(const struct registrar *r, struct str *out)
     json_obj(&w);
     json_kv_text(&w, "app.kubernetes.io/managed-by", "penstock");
     json_end(&w);
+    write_owner(&w, r, owner);
     json_end(&w);
     json_key(&w, "data");
     json_obj(&w);
@@ -191,9 +226,10 @@ static int register_service(struct registrar *r, struct err *err)
     CLEANUP(json_freep) cJSON *list = NULL;
     CLEANUP(str_release) struct str bundle = STR_INIT(PEM_MAX);
     CLEANUP(str_release) struct str body = STR_INIT(BODY_MAX);
-    struct api_service_want want = {.namespace = r->opt.namespace, .service = r->opt.service};
     struct kube_request q = {.resource = &KUBE_API_SERVICE, .query = "limit=1000"};
-    char owner[API_SERVICE_OWNER_BYTES];
+    char owner[API_SERVICE_OWNER_BYTES], role_uid[UID_BYTES] = "";
+    struct api_service_want want = {
+            .namespace = r->opt.namespace, .service = r->opt.service, .owner_uid = role_uid};
     bool leads = r->opt.is_leader(r->opt.userdata), ours_too;
     int result = kube_do(r->client, &q, &list, err);
 
@@ -209,6 +245,7 @@ static int register_service(struct registrar *r, struct err *err)
         return result;
     case API_SERVICE_FREE:
     case API_SERVICE_DRIFT:
+        find_owner(r, &CLUSTER_ROLE, NULL, role_uid);
         api_service_write(&want, &body);
         result = str_check(&body, "APIService", err);
         if (result == 0 && leads)

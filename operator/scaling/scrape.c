@@ -36,6 +36,7 @@ struct target {
     struct http_task *task; /* NULL: idle */
     uint64_t due_ms;
     bool serves;     /* the next question is /metrics */
+    bool known;      /* it was asked, and what it said is all we can have now */
     unsigned marked; /* turn in which its pod was seen */
 };
 
@@ -47,6 +48,7 @@ struct scraper {
     struct http_client *http;
     struct map *targets; /* uid -> struct target, owned */
     unsigned turn;
+    atomic_bool warm;
 };
 
 static void target_free(struct target *t)
@@ -125,6 +127,8 @@ static void on_done(void *userdata, int r, const struct http_reply *reply, const
     /* Just turned ready: the first sample need not wait. */
     if (t->serves && !now.fresh)
         t->due_ms = 0;
+    else
+        t->known = true;
     tell_change(t);
 }
 
@@ -186,6 +190,7 @@ static void turn(struct scraper *s)
     struct object_list pods;
     struct err err = {0};
     uint64_t now = clock_ms(s->opt.clock);
+    bool all_known = store_is_synced(s->opt.store);
 
     if (store_list(s->opt.store, WATCHED_POD, NULL, &pods, &err))
         return;
@@ -200,12 +205,20 @@ static void turn(struct scraper *s)
         if (!t)
             continue;
         t->marked = s->turn;
+        all_known = all_known && t->known;
         tell_change(t); /* a sample may have grown old */
         if (!t->task && now >= t->due_ms)
             ask(t, address);
     }
     object_list_release(&pods);
     drop_gone(s);
+    if (all_known)
+        atomic_store(&s->warm, true);
+}
+
+bool scraper_is_warm(const struct scraper *s)
+{
+    return atomic_load(&s->warm);
 }
 
 static void *run(void *arg)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/clock.h"
@@ -26,4 +27,7 @@ struct scraper_options {
 
 int scraper_start(const struct scraper_options *o, struct scraper **ret,
                   struct err *err) MUST_CHECK;
+/* Every pod that stood when we began was asked once.  Before that a pod is unknown, not silent, and
+ * a decision would change what a restart should leave alone. */
+bool scraper_is_warm(const struct scraper *s);
 void scraper_stop(struct scraper *s);

@@ -182,7 +182,8 @@ class ControlPlane:
 
     def spawn(self, name, command, **kwargs):
         with open(self.dir / f"{name}.log", "ab") as log:
-            # --kill-child is the keeper's; ours die with stop().
+            # PENSTOCK_ variables of the tests are options to our binaries.
+            kwargs.setdefault("env", {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")})
             process = subprocess.Popen(self.enter(command), cwd=self.dir, stdout=log, stderr=log, **kwargs)
         self.processes[name] = process
         return process

@@ -37,6 +37,9 @@ void merge_lays_one_tree_over_another(void **state)
              "{\"ports\":[{\"containerPort\":1,\"hostPort\":9},{\"containerPort\":2}]}",
              "{\"ports\":[{\"containerPort\":1,\"name\":\"a\",\"hostPort\":9},"
              "{\"containerPort\":2}]}"},
+            {"{\"volumes\":[{\"name\":\"c\"}]}", "{\"volumes\":[]}",
+             "{\"volumes\":[{\"name\":\"c\"}]}"},
+            {"{\"args\":[\"x\"]}", "{\"args\":[]}", "{\"args\":[]}"},
             {"{\"a\":{\"b\":1}}", "{\"a\":5}", "{\"a\":5}"},
             {"{\"tolerations\":[{\"key\":\"a\"}]}", "{\"tolerations\":[{\"key\":\"b\"}]}",
              "{\"tolerations\":[{\"key\":\"b\"}]}"},
@@ -77,6 +80,9 @@ void merge_covers_what_was_asked(void **state)
             {"{\"ports\":[{\"port\":80,\"nodePort\":3}]}", "{\"ports\":[{\"port\":80}]}", true},
             {"{\"rules\":[{\"a\":1,\"d\":0}]}", "{\"rules\":[{\"a\":1}]}", true},
             {"{\"a\":true}", "{\"a\":false}", false},
+            {"{}", "{\"a\":false,\"b\":\"\",\"c\":0}", true},
+            {"{}", "{\"a\":true}", false},
+            {"{\"b\":\"x\"}", "{\"b\":\"\"}", false},
             {"{\"a\":\"x\"}", "{\"a\":{\"b\":1}}", false},
     };
 
