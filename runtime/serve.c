@@ -181,14 +181,22 @@ static void on_progress(void *userdata, uint64_t done, uint64_t total)
     health_set_progress(&s->health, done, total);
 }
 
+/* An empty variable counts as none. */
+static const char *env_or_null(const char *name)
+{
+    const char *v = getenv(name);
+
+    return v && *v ? v : NULL;
+}
+
 static int fetch_and_open(struct server *s, struct err *err)
 {
     struct source_options o = {
             .source = s->o.model,
             .cache_dir = s->o.cache_dir,
             .sha256 = s->o.model_sha256,
-            .hf_endpoint = getenv("HF_ENDPOINT"),
-            .hf_token = getenv("HF_TOKEN"),
+            .hf_endpoint = env_or_null("HF_ENDPOINT"),
+            .hf_token = env_or_null("HF_TOKEN"),
             .allow_private = s->o.allow_private_sources,
             .cancel = &s->leaving,
             .logger = s->logger,
