@@ -81,39 +81,39 @@ void kube_loop_free(struct kube_loop *l)
     mem_free(l);
 }
 
-static int add_runner(struct kube_loop *l, struct runner **ret, struct err *err)
+/* NULL: no memory */
+static struct runner *add_runner(struct kube_loop *l, struct err *err)
 {
     struct runner *run;
 
     ASSERT(l->n < RUNNERS_MAX);
     run = mem_calloc(1, sizeof(*run));
-    if (!run)
-        return err_set(err, ERR_NO_MEMORY, "API loop");
+    if (!run) {
+        (void)err_set(err, ERR_NO_MEMORY, "API loop");
+        return NULL;
+    }
     run->loop = l;
     run->path.max = run->url.max = URL_MAX;
     run->token.max = KUBE_TOKEN_MAX;
     run->body.max = 64 << 10;
     l->runners[l->n++] = run;
-    *ret = run;
-    return 0;
+    return run;
 }
 
 int kube_loop_watch(struct kube_loop *l, const struct watch_options *o, struct err *err)
 {
-    struct runner *run;
-    int r = add_runner(l, &run, err);
+    struct runner *run = add_runner(l, err);
 
-    return r ? r : watch_new(o, &run->watch, err);
+    return run ? watch_new(o, &run->watch, err) : -ERR_NO_MEMORY;
 }
 
 int kube_loop_lease(struct kube_loop *l, struct lease *lease, const struct lease_options *o,
                     struct err *err)
 {
-    struct runner *run;
-    int r = add_runner(l, &run, err);
+    struct runner *run = add_runner(l, err);
 
-    if (r)
-        return r;
+    if (!run)
+        return -ERR_NO_MEMORY;
     run->lease = lease;
     run->lease_opt = *o;
     return 0;
