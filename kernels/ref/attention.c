@@ -38,7 +38,7 @@ static void head_norm(float *head, uint32_t n, const float *weight, float eps)
         k_ref_norm(&norm, 0, 1);
 }
 
-/* Element i of a cache: written, read. */
+/* Element i of a cache. */
 static void put(const struct k_kv *kv, uint8_t *at, uint64_t i, float value)
 {
     uint16_t half = k_float_to_half(value);
@@ -49,15 +49,10 @@ static void put(const struct k_kv *kv, uint8_t *at, uint64_t i, float value)
         memcpy(at + i * sizeof(half), &half, sizeof(half));
 }
 
-static float get(const struct k_kv *kv, const uint8_t *at, uint64_t i)
+static float get_half(const uint8_t *at, uint32_t i)
 {
-    float value;
     uint16_t half;
 
-    if (kv->f32) {
-        memcpy(&value, at + i * sizeof(value), sizeof(value));
-        return value;
-    }
     memcpy(&half, at + i * sizeof(half), sizeof(half));
     return k_half_to_float(half);
 }
@@ -101,18 +96,25 @@ void k_ref_store(const struct k_store *a, uint32_t first, uint32_t end)
         store_row(a, r);
 }
 
-/* Score of the position for q. */
-static float score(const struct k_attend *a, const struct k_seq *seq, const float *q, uint32_t h,
-                   uint32_t position)
+/* n cache elements as floats. */
+static void widen(const struct k_kv *kv, const uint8_t *at, uint32_t n, float *out)
 {
-    const struct k_kv *kv = &a->kv;
-    const uint8_t *keys = block(kv, seq, position) + kv->k_offset;
-    float sum = 0;
+    if (kv->f32)
+        memcpy(out, at, n * sizeof(*out));
+    for (uint32_t i = 0; !kv->f32 && i < n; i++)
+        out[i] = get_half(at, i);
+}
 
-    for (uint32_t i = 0; i < kv->head_dim; i++)
-        sum += q[i] *
-               get(kv, keys, ((uint64_t)h * kv->head_dim + i) * K_BLOCK + position % K_BLOCK);
-    return sum * a->scale;
+/* Scores of a block's positions for q, from its keys [head_dim][K_BLOCK]. */
+static void scores(const struct k_attend *a, const float *keys, const float *q, float s[K_BLOCK])
+{
+    for (uint32_t p = 0; p < K_BLOCK; p++)
+        s[p] = 0;
+    for (uint32_t i = 0; i < a->kv.head_dim; i++)
+        for (uint32_t p = 0; p < K_BLOCK; p++)
+            s[p] += q[i] * keys[(size_t)i * K_BLOCK + p];
+    for (uint32_t p = 0; p < K_BLOCK; p++)
+        s[p] *= a->scale;
 }
 
 /* One head of one row that sees the positions from .. to. */
@@ -120,20 +122,34 @@ static void attend_head(const struct k_attend *a, const struct k_seq *seq, const
                         uint32_t h, uint32_t from, uint32_t to, float *out)
 {
     const struct k_kv *kv = &a->kv;
+    uint32_t n = kv->head_dim * K_BLOCK;
+    uint64_t head_at = (uint64_t)h * n * (kv->f32 ? sizeof(float) : sizeof(uint16_t));
+    float elements[K_HEAD_DIM_MAX * K_BLOCK];
+    float s[K_BLOCK];
     float best = -INFINITY;
     float total = 0;
 
-    for (uint32_t p = from; p <= to; p++)
-        best = fmaxf(best, score(a, seq, q, h, p));
+    for (uint32_t p = from; p <= to; p++) {
+        if (p == from || p % K_BLOCK == 0) {
+            widen(kv, block(kv, seq, p) + kv->k_offset + head_at, n, elements);
+            scores(a, elements, q, s);
+        }
+        best = fmaxf(best, s[p % K_BLOCK]);
+    }
     memset(out, 0, kv->head_dim * sizeof(*out));
     for (uint32_t p = from; p <= to; p++) {
-        const uint8_t *values = block(kv, seq, p) + kv->v_offset;
-        float weight = expf(score(a, seq, q, h, p) - best);
+        const float *value = elements + (size_t)(p % K_BLOCK) * kv->head_dim;
+        float weight;
 
+        if (p == from || p % K_BLOCK == 0) {
+            widen(kv, block(kv, seq, p) + kv->k_offset + head_at, n, elements);
+            scores(a, elements, q, s);
+            widen(kv, block(kv, seq, p) + kv->v_offset + head_at, n, elements);
+        }
+        weight = expf(s[p % K_BLOCK] - best);
         total += weight;
         for (uint32_t i = 0; i < kv->head_dim; i++)
-            out[i] += weight *
-                      get(kv, values, ((uint64_t)h * K_BLOCK + p % K_BLOCK) * kv->head_dim + i);
+            out[i] += weight * value[i];
     }
     for (uint32_t i = 0; i < kv->head_dim; i++)
         out[i] /= total;

@@ -2,12 +2,12 @@
  *
  * matmul.c - rows x matrix, the matrix as stored, dequantised on the way.
  *
- * Sums are float32 in eight interleaved parts per chunk of 256, so that the compiler can use
+ * Sums are float32 in 32 interleaved parts per chunk of 256, so that the compiler can use
  * vectors; the order is fixed, and the same for any number of rows.
  */
 #include "kernels/ref/ref.h"
 
-enum { CHUNK = 256, PARTS = 8 };
+enum { CHUNK = 256, PARTS = 32 };
 
 uint32_t k_matmul_items(const struct k_matmul *a)
 {
@@ -28,8 +28,10 @@ static float dot(const float *x, const float *y, uint32_t n)
             parts[j] += x[i + j] * y[i + j];
     for (; i < n; i++)
         parts[0] += x[i] * y[i];
-    return ((parts[0] + parts[4]) + (parts[2] + parts[6])) +
-           ((parts[1] + parts[5]) + (parts[3] + parts[7]));
+    for (uint32_t half = PARTS / 2; half > 0; half /= 2)
+        for (uint32_t j = 0; j < half; j++)
+            parts[j] += parts[j + half];
+    return parts[0];
 }
 
 /* Output o of one matrix, for all rows. */
