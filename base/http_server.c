@@ -34,6 +34,7 @@ enum {
     WATCH_MS = 100,
     IDLE_TIMEOUT_MS = 75000,
     SEND_TIMEOUT_S = 120,
+    IDLE_LOOK_TICKS = 10,
     TLS_REFRESH_TICKS = 50,
     DISCARD_FACTOR = 8, /* how far over its limit a body is still read, and discarded */
 };
@@ -89,13 +90,22 @@ static struct http_exchange *find_exchange(struct http_server *s, uint64_t id)
     return x;
 }
 
-static void shut_late_connections(struct http_server *s)
+/* An idle connection whose client sent its end together with the last request: libmicrohttpd's edge
+ * of it has passed, and it would stay until the idle timeout. */
+static bool has_left(const struct http_conn *c)
+{
+    char byte;
+
+    return c->state == CONN_IDLE && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static void shut_late_connections(struct http_server *s, bool idle_too)
 {
     uint64_t now = now_ns();
 
     (void)pthread_mutex_lock(&s->lock);
     for (struct http_conn *c = s->conns; c; c = c->next) {
-        if (c->deadline_ns && now > c->deadline_ns) {
+        if ((c->deadline_ns && now > c->deadline_ns) || (idle_too && has_left(c))) {
             c->deadline_ns = 0;
             (void)shutdown(c->fd, SHUT_RDWR);
         }
@@ -123,8 +133,9 @@ static void *watch(void *userdata)
         if (now_ns() < next_look)
             continue;
         next_look = now_ns() + WATCH_MS * 1000000ull;
-        shut_late_connections(s);
-        if (s->tls && ++tick % TLS_REFRESH_TICKS == 0)
+        tick++;
+        shut_late_connections(s, tick % IDLE_LOOK_TICKS == 0);
+        if (s->tls && tick % TLS_REFRESH_TICKS == 0)
             http_tls_refresh(s->tls);
     }
     return NULL;

@@ -109,7 +109,7 @@ static int check_escape(struct check *c)
 
     c->pos++; /* the backslash */
     ch = peek(c);
-    if (ch < 0 || !strchr("\"\\/bfnrtu", ch))
+    if (ch <= 0 || !strchr("\"\\/bfnrtu", ch)) /* strchr() finds a NUL, too */
         return refuse(c, "unknown escape in a string");
     c->pos++;
     return ch == 'u' ? check_unicode_escape(c) : 0;

@@ -50,7 +50,9 @@ endif()
 
 if(PENSTOCK_FUZZ)
     # coverage feedback from the code under test, not only from the target's own file
-    target_compile_options(penstock_flags INTERFACE -fsanitize=fuzzer-no-link)
+    target_compile_options(penstock_flags INTERFACE -fsanitize=fuzzer-no-link
+        -fprofile-instr-generate -fcoverage-mapping)
+    target_link_options(penstock_flags INTERFACE -fprofile-instr-generate)
 endif()
 
 # penstock_library(name SOURCES a.c ... DEPS lib ...): a static library of one folder.

@@ -166,14 +166,17 @@ static void the_path_is_raw(void **state)
 
 static void bodies_over_the_limit_get_413(void **state)
 {
-    static const char head[] = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n";
-    char chunked[2000], reply[4096];
+    static const char huge[] = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n";
+    char whole[2000], chunked[2000], reply[4096];
+    int m = snprintf(whole, sizeof(whole),
+                     "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n%01001d", 7);
     int n = snprintf(chunked, sizeof(chunked),
                      "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
                      "chunked\r\n\r\n3e9\r\n%01001d\r\n0\r\n\r\n",
                      7);
 
-    assert_int_equal(raw_status(*state, head, sizeof(head) - 1, reply, sizeof(reply)), 413);
+    assert_int_equal(raw_status(*state, huge, sizeof(huge) - 1, reply, sizeof(reply)), 413);
+    assert_int_equal(raw_status(*state, whole, (size_t)m, reply, sizeof(reply)), 413);
     assert_int_equal(raw_status(*state, chunked, (size_t)n, reply, sizeof(reply)), 413);
 }
 
@@ -346,6 +349,24 @@ static void stopping_ends_kept_exchanges(void **state)
     (void)close(fd);
 }
 
+/* Sends a request and its end at once; the answer comes, and the connection does not linger. */
+static void a_half_closed_client_does_not_linger(void **state)
+{
+    static const char request[] = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
+    char reply[4096];
+    int fd = dial(*state);
+    ssize_t n = 1;
+    size_t got = 0;
+
+    assert_true(send(fd, request, sizeof(request) - 1, MSG_NOSIGNAL) > 0);
+    (void)shutdown(fd, SHUT_WR);
+    while (got + 1 < sizeof(reply) && (n = recv(fd, reply + got, sizeof(reply) - got, 0)) > 0)
+        got += (size_t)n;
+    assert_int_equal(n, 0); /* closed, long before the idle timeout */
+    assert_true(got > 12 && memcmp(reply, "HTTP/1.1 404", 12) == 0);
+    (void)close(fd);
+}
+
 static void draining_closes_connections(void **state)
 {
     struct fixture *f = *state;
@@ -383,6 +404,7 @@ int main(void)
             T(a_client_that_leaves_is_noticed),
             T(a_slow_reader_is_bounded),
             T(stopping_ends_kept_exchanges),
+            T(a_half_closed_client_does_not_linger),
             T(draining_closes_connections),
             T(a_port_in_use_is_a_plain_error),
     };

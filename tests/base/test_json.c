@@ -86,6 +86,7 @@ static void raw_nul_and_size_are_refused(void **state)
 
     (void)state;
     assert_int_equal(json_check("\"a\0b\"", 5, &small, &err), -ERR_INVALID);
+    assert_int_equal(json_check("\"\\\0\"", 4, &small, &err), -ERR_INVALID);
     memset(big, ' ', sizeof(big));
     assert_int_equal(json_check(big, sizeof(big), &small, &err), -ERR_INVALID);
 }
