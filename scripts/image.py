@@ -61,12 +61,15 @@ class Layer:
 
 def libraries(binary):
     """Paths of the shared libraries, the loader included."""
-    out = subprocess.run(["ldd", binary], check=True, capture_output=True, text=True).stdout
-    if "not found" in out:
+    done = subprocess.run(["ldd", binary], capture_output=True, text=True)
+    out = done.stdout
+    if "not a dynamic executable" in done.stderr:
+        return []
+    if done.returncode or "not found" in out:
         sys.exit(f"image.py: {binary} lacks a library:\n{out}")
     found = sorted(set(re.findall(r"(/[^ ]+) \(0x", out)))
     folder = next((pathlib.Path(p).parent for p in found if "libc.so" in p), None)
-    if folder:  # a static binary has none
+    if folder:
         found += [str(folder / name) for name in RUNTIME_LIBRARIES if (folder / name).exists()]
     return found
 

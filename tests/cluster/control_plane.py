@@ -2,19 +2,18 @@
 """A real Kubernetes control plane in a network namespace of its own.
 
 etcd, kube-apiserver and kube-controller-manager (and, if asked, the scheduler) run as plain
-processes; nothing of the host's network, mounts or cgroups is touched. A keeper process holds the
-namespaces; everything else enters them with nsenter. When the keeper dies, all its children die.
+processes in a sandbox (sandbox.py); nothing of the host's network, mounts or cgroups is touched.
 """
 
+import http.client
 import json
 import os
 import pathlib
-import shlex
-import shutil
-import signal
+import ssl
 import subprocess
-import tempfile
 import time
+
+from tests.cluster.sandbox import Sandbox
 
 VERSION = "1.36.3"
 NODE_ADDRESS = "10.88.0.1"
@@ -68,34 +67,34 @@ class Pki:
         self.leaf("kcm", "client-ca", "/CN=system:kube-controller-manager", "clientAuth")
         self.leaf("sched", "client-ca", "/CN=system:kube-scheduler", "clientAuth")
         self.leaf("node", "client-ca", "/O=system:nodes/CN=system:node:n1", "clientAuth")
+        self.leaf("kproxy", "client-ca", "/CN=system:kube-proxy", "clientAuth")
         self.leaf("a2k", "client-ca", "/CN=kube-apiserver", "clientAuth")
         self.leaf("proxy", "request-header-ca", "/CN=system:auth-proxy", "clientAuth")
         self._openssl("genrsa", "-out", "sa.key", "2048")
         self._openssl("rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub")
 
 
-class ControlPlane:
+class ControlPlane(Sandbox):
     """start(), use kubectl() or kubeconfig, stop(). Extra flags are for fault tests."""
 
-    def __init__(self, scheduler=False, apiserver_flags=(), kcm_flags=()):
+    def __init__(self, scheduler=False, apiserver_flags=(), kcm_flags=(), keep=False):
+        super().__init__(keep)
         self.bin = binaries()
         self.scheduler = scheduler
         self.apiserver_flags = list(apiserver_flags)
         self.kcm_flags = list(kcm_flags)
-        self.dir = None
-        self.keeper = None
-        self.processes = {}
+        self._tls = None
 
     # --- life ---
 
     def start(self):
         if not (self.bin / "kube-apiserver").exists():
             raise RuntimeError(f"no Kubernetes binaries in {self.bin}")
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="penstock-cluster-"))
         try:
-            self._open_namespaces()
+            self.open()
+            self._make_network()
             Pki(self.dir / "pki").make_all()
-            for name in ("admin", "kcm", "sched", "node"):
+            for name in ("admin", "kcm", "sched", "node", "kproxy"):
                 self._write_kubeconfig(name)
             (self.dir / "audit.yaml").write_text(json.dumps(AUDIT_POLICY))
             self.start_etcd()
@@ -108,19 +107,7 @@ class ControlPlane:
         return self
 
     def stop(self):
-        for name in ("sched", "kcm", "apiserver", "etcd"):
-            self.kill(name, signal.SIGTERM)
-        for process in list(self.processes.values()):
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-        self.processes.clear()
-        if self.keeper:
-            self.keeper.kill()
-            self.keeper.wait()
-            self.keeper = None
-        if self.dir and not os.environ.get("PENSTOCK_KEEP_CLUSTER"):
-            shutil.rmtree(self.dir, ignore_errors=True)
+        self.close()
 
     def __enter__(self):
         return self.start()
@@ -128,25 +115,11 @@ class ControlPlane:
     def __exit__(self, *unused):
         self.stop()
 
-    def _open_namespaces(self):
-        self.keeper = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--propagation", "private", "--kill-child", "--fork",
-             "sleep", "infinity"])
-        # The namespaces are the child's; wait until it has its own.
-        deadline = time.monotonic() + 10
-        own = os.readlink("/proc/self/ns/net")
-        while True:
-            children = pathlib.Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children").read_text().split()
-            if children and os.readlink(f"/proc/{children[0]}/ns/net") != own:
-                self.target = children[0]
-                break
-            if time.monotonic() > deadline:
-                raise RuntimeError("no namespaces: root rights are needed")
-            time.sleep(0.01)
-        self.run(["sh", "-c",
-                  f"ip link set lo up && ip link add pstk0 type bridge && "
-                  f"ip addr add {NODE_ADDRESS}/24 dev pstk0 && ip link set pstk0 up && "
-                  f"ip route add default via {NODE_ADDRESS} dev pstk0"])
+    def _make_network(self):
+        """The bridge is the node's address, the pods' gateway and the API server's address at once."""
+        self.run(["sh", "-ec",
+                  f"ip link add pstk0 type bridge; ip addr add {NODE_ADDRESS}/24 dev pstk0; ip link set pstk0 up;"
+                  f"ip route add default via {NODE_ADDRESS} dev pstk0; echo 1 >/proc/sys/net/ipv4/ip_forward"])
 
     def _write_kubeconfig(self, name):
         pki = self.dir / "pki"
@@ -166,39 +139,7 @@ class ControlPlane:
             "contexts": [{"name": "c", "context": context}]}))
         return path
 
-    # --- processes in the namespaces ---
-
-    def enter(self, command):
-        return ["nsenter", "--net", "--mount", "-t", self.target, *map(str, command)]
-
-    def run(self, command, check=True, **kwargs):
-        kwargs.setdefault("capture_output", True)
-        kwargs.setdefault("text", True)
-        kwargs.setdefault("timeout", 120)
-        done = subprocess.run(self.enter(command), **kwargs)
-        if check and done.returncode:
-            raise RuntimeError(f"{shlex.join(map(str, command))}: {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def spawn(self, name, command, **kwargs):
-        with open(self.dir / f"{name}.log", "ab") as log:
-            # PENSTOCK_ variables of the tests are options to our binaries.
-            kwargs.setdefault("env", {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")})
-            process = subprocess.Popen(self.enter(command), cwd=self.dir, stdout=log, stderr=log, **kwargs)
-        self.processes[name] = process
-        return process
-
-    def kill(self, name, sig=signal.SIGKILL, timeout=10):
-        process = self.processes.pop(name, None)
-        if not process:
-            return
-        if process.poll() is None:
-            process.send_signal(sig)
-        try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    # --- processes ---
 
     def start_etcd(self):
         self.spawn("etcd", [self.bin / "etcd", f"--data-dir={self.dir}/etcd",
@@ -274,6 +215,25 @@ class ControlPlane:
 
     def helm(self, *args, check=True):
         return self.run([self.bin / "helm", f"--kubeconfig={self.kubeconfig}", *args], check=check)
+
+    def api(self, method, path, body=None, content_type="application/json", timeout=30):
+        """(status, object) of a request as administrator; costs less than a kubectl."""
+        if self._tls is None:
+            pki = self.dir / "pki"
+            self._tls = ssl.create_default_context(cafile=str(pki / "server-ca.crt"))
+            self._tls.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
+        return self.inside(self._call, method, path, body, content_type, timeout)
+
+    def _call(self, method, path, body, content_type, timeout):
+        connection = http.client.HTTPSConnection("127.0.0.1", 6443, context=self._tls, timeout=timeout)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body),
+                               {"Content-Type": content_type})
+            answer = connection.getresponse()
+            data = answer.read()
+        finally:
+            connection.close()
+        return answer.status, json.loads(data) if data[:1] == b"{" else data.decode(errors="replace")
 
     def audit(self, user=None):
         """The audit log's events, of one user if given."""
