@@ -2,17 +2,14 @@
  *
  * device.c - the host devices: a list of ops run by a pool of threads.
  *
- * All threads walk the same list.  The items of an op are dealt in chunks from an atomic counter
- * (a late thread gets less), then a barrier, then the next op.  An op with a single item belongs
- * to thread 0, and between two such ops there is no barrier: with one row in the batch that saves
- * a third of them.  Dealing does not change results (kernels.h).
+ * The ops run one after the other, each shared out by the pool (an op with a single item is the
+ * caller's alone).  How items are dealt does not change results (kernels.h).
  *
  * Memory is taken while the model loads and given back with the device; running the list takes
  * none.  Weights are packed here, by the same pool.  Threading: one caller.
  */
 #include "runtime/device/device.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +18,7 @@
 #include "runtime/device/cpu_count.h"
 #include "runtime/device/pool.h"
 
-enum { ALIGN = 64, COMMANDS_MAX = 512, CHUNKS_PER_THREAD = 4 };
+enum { ALIGN = 64, COMMANDS_MAX = 512 };
 
 enum op {
     OP_PACK,
@@ -37,10 +34,9 @@ enum op {
 };
 
 struct command {
-    atomic_uint next; /* item not yet dealt */
+    const struct k_ops *ops;
     enum op op;
     uint32_t n_items;
-    uint32_t chunk;
     union {
         struct k_pack pack;
         struct k_embed embed;
@@ -143,13 +139,11 @@ int device_alloc(struct device *d, size_t n, size_t size, void **ret, struct err
     return 0;
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
+static void compute(void *userdata, uint32_t first, uint32_t end)
 {
-    return a < b ? a : b;
-}
+    const struct command *c = userdata;
+    const struct k_ops *ops = c->ops;
 
-static void compute(const struct k_ops *ops, const struct command *c, uint32_t first, uint32_t end)
-{
     switch (c->op) {
     case OP_PACK:
         ops->pack(&c->args.pack, first, end);
@@ -184,40 +178,10 @@ static void compute(const struct k_ops *ops, const struct command *c, uint32_t f
     }
 }
 
-static bool is_solo(const struct device *d, uint32_t i)
-{
-    return i < d->n_commands && d->commands[i].n_items == 1;
-}
-
-static void run_list(void *userdata, unsigned thread)
-{
-    struct device *d = userdata;
-
-    for (uint32_t i = 0; i < d->n_commands; i++) {
-        struct command *c = &d->commands[i];
-
-        if (is_solo(d, i)) {
-            if (thread == 0)
-                compute(d->ops, c, 0, 1);
-        } else {
-            for (;;) {
-                uint32_t first =
-                        atomic_fetch_add_explicit(&c->next, c->chunk, memory_order_relaxed);
-
-                if (first >= c->n_items)
-                    break;
-                compute(d->ops, c, first, min_u32(first + c->chunk, c->n_items));
-            }
-        }
-        if (i + 1 < d->n_commands && !(is_solo(d, i) && is_solo(d, i + 1)))
-            pool_barrier(d->pool);
-    }
-}
-
 void device_run(struct device *d)
 {
-    if (d->n_commands > 0)
-        pool_run(d->pool, run_list, d);
+    for (uint32_t i = 0; i < d->n_commands; i++)
+        pool_do(d->pool, compute, &d->commands[i], d->commands[i].n_items);
     d->n_commands = 0;
 }
 
@@ -231,12 +195,9 @@ static struct command *append(struct device *d, enum op op, uint32_t n_items)
     if (d->n_commands == COMMANDS_MAX)
         device_run(d);
     c = &d->commands[d->n_commands++];
-    atomic_store_explicit(&c->next, 0, memory_order_relaxed);
+    c->ops = d->ops;
     c->op = op;
     c->n_items = n_items;
-    c->chunk = n_items / (pool_size(d->pool) * CHUNKS_PER_THREAD);
-    if (c->chunk == 0)
-        c->chunk = 1;
     return c;
 }
 

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pool.c - compute threads and the barrier between ops.
+ * pool.c - compute threads that help with one op at a time.
  *
- * A decode step of a small model is a few hundred ops of some tens of microseconds, so waiting
- * must cost less than a microsecond when everybody is running, and nothing when the engine is
- * idle.  Both waits (for a job, for the others) therefore spin for a short while and then sleep
- * on a futex.  Spinning is bounded by turns, not by time: when the threads outnumber the
- * processors a spinner soon sleeps and lets the late one run.
+ * A decode step of a small model is a few hundred ops of some tens of microseconds, so dealing
+ * them out must cost less than a microsecond when everybody runs.  And a pod often has to share
+ * its processors: an op must not wait for a helper that the kernel is not running.  So an op is
+ * over when its items are done, not when all threads have met: the caller takes chunks like
+ * everybody, and then waits only for chunks that somebody else has begun.  A helper that was away
+ * for a while finds the op of the moment and joins in.
  *
- * The word that is waited for only ever counts up.  Whoever changes it looks at 'sleepers'
- * afterwards, and a sleeper announces itself before it looks at the word (both sequentially
- * consistent), so one of the two sees the other.
+ * The next chunk is taken by compare-and-swap from one word that holds the op's number and the
+ * next item.  A helper that looked at an earlier op fails to swap, and so never touches what
+ * belongs to a later one; one that succeeded may use fn and userdata, since the caller cannot go
+ * on before its items are counted in 'done'.
  *
- * Threading: pool_run() from one thread; job fields are written before 'jobs' is counted up and
- * read after it was seen.
+ * Waiting (for an op, for the last chunks) spins for a short while and then sleeps on a futex.
+ * Whoever changes the word looks at 'sleepers' afterwards, and a sleeper announces itself before
+ * it looks at the word (both sequentially consistent), so one of the two sees the other.
  */
 #include "runtime/device/pool.h"
 
@@ -26,9 +29,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/assertion.h"
 #include "base/mem.h"
 
-enum { SPINS = 4000, CACHE_LINE = 64 };
+enum { SPINS = 2000, CACHE_LINE = 64, ITEM_BITS = 24, CHUNKS_PER_THREAD = 4 };
+
+static const uint64_t item_mask = ((uint64_t)1 << ITEM_BITS) - 1;
+_Static_assert(POOL_ITEMS_MAX <= 1 << ITEM_BITS, "an item number fits its bits");
 
 /* A word to wait on, alone on its cache line. */
 struct event {
@@ -38,33 +45,30 @@ struct event {
 
 struct worker {
     struct pool *pool;
-    unsigned index;
     pthread_t thread;
 };
 
 struct pool {
-    struct event jobs;  /* counts pool_run() calls */
-    struct event phase; /* counts barriers passed */
-    _Alignas(CACHE_LINE) atomic_uint arrived;
+    struct event ops;                                /* counts pool_do() calls */
+    struct event done;                               /* items of the op that are done */
+    _Alignas(CACHE_LINE) atomic_uint_least64_t next; /* op number << ITEM_BITS | item */
+    atomic_uint n_items;
+    atomic_uint chunk;
+    atomic_bool stop;
+    pool_fn fn; /* read only after a chunk was taken */
+    void *userdata;
+    uint64_t n_ops;
     unsigned n_threads;
     unsigned n_started;
-    bool stop;
-    void (*fn)(void *userdata, unsigned thread);
-    void *userdata;
     struct worker *workers; /* [n_threads], the first unused */
 };
-
-static void pause_cpu(void)
-{
-    __builtin_ia32_pause();
-}
 
 static void event_wait(struct event *e, unsigned old)
 {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&e->word, memory_order_acquire) != old)
             return;
-        pause_cpu();
+        __builtin_ia32_pause();
     }
     atomic_fetch_add(&e->sleepers, 1);
     while (atomic_load(&e->word) == old)
@@ -72,51 +76,78 @@ static void event_wait(struct event *e, unsigned old)
     atomic_fetch_sub(&e->sleepers, 1);
 }
 
-static void event_raise(struct event *e)
+static void event_add(struct event *e, unsigned n)
 {
-    atomic_fetch_add(&e->word, 1);
+    atomic_fetch_add(&e->word, n);
     if (atomic_load(&e->sleepers) > 0)
         (void)syscall(SYS_futex, &e->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-void pool_barrier(struct pool *p)
+/* Take chunks of the op of the moment until none is left. */
+static void help(struct pool *p)
 {
-    unsigned phase = atomic_load_explicit(&p->phase.word, memory_order_relaxed);
+    uint64_t next = atomic_load_explicit(&p->next, memory_order_acquire);
 
-    if (p->n_threads == 1)
-        return;
-    if (atomic_fetch_add(&p->arrived, 1) + 1 < p->n_threads) {
-        event_wait(&p->phase, phase);
-        return;
+    for (;;) {
+        uint32_t first = (uint32_t)(next & item_mask);
+        uint32_t n_items = atomic_load_explicit(&p->n_items, memory_order_relaxed);
+        uint32_t chunk = atomic_load_explicit(&p->chunk, memory_order_relaxed);
+        uint32_t n = first < n_items && n_items - first < chunk ? n_items - first : chunk;
+
+        if (first >= n_items)
+            return;
+        if (!atomic_compare_exchange_weak_explicit(&p->next, &next, next + n, memory_order_acquire,
+                                                   memory_order_acquire))
+            continue;
+        p->fn(p->userdata, first, first + n);
+        event_add(&p->done, n);
+        next = atomic_load_explicit(&p->next, memory_order_acquire);
     }
-    atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-    event_raise(&p->phase);
 }
 
 static void *worker_main(void *arg)
 {
-    const struct worker *w = arg;
-    struct pool *p = w->pool;
-    unsigned seen = 0;
+    struct pool *p = ((const struct worker *)arg)->pool;
 
+    while (!atomic_load(&p->stop)) {
+        unsigned seen = atomic_load(&p->ops.word);
+
+        help(p);
+        if (!atomic_load(&p->stop))
+            event_wait(&p->ops, seen);
+    }
+    return NULL;
+}
+
+static void wait_done(struct pool *p, uint32_t n_items)
+{
     for (;;) {
-        event_wait(&p->jobs, seen);
-        seen++;
-        if (p->stop)
-            return NULL;
-        p->fn(p->userdata, w->index);
-        pool_barrier(p);
+        unsigned done = atomic_load_explicit(&p->done.word, memory_order_acquire);
+
+        if (done == n_items)
+            return;
+        event_wait(&p->done, done);
     }
 }
 
-void pool_run(struct pool *p, void (*fn)(void *userdata, unsigned thread), void *userdata)
+void pool_do(struct pool *p, pool_fn fn, void *userdata, uint32_t n_items)
 {
+    uint32_t chunk = n_items / (p->n_threads * CHUNKS_PER_THREAD);
+
+    ASSERT(n_items < POOL_ITEMS_MAX);
+    if (n_items <= 1 || p->n_threads == 1) {
+        fn(userdata, 0, n_items);
+        return;
+    }
     p->fn = fn;
     p->userdata = userdata;
-    if (p->n_threads > 1)
-        event_raise(&p->jobs);
-    fn(userdata, 0);
-    pool_barrier(p);
+    atomic_store_explicit(&p->done.word, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->n_items, n_items, memory_order_relaxed);
+    atomic_store_explicit(&p->chunk, chunk > 0 ? chunk : 1, memory_order_relaxed);
+    atomic_store_explicit(&p->next, ++p->n_ops << ITEM_BITS, memory_order_release);
+    event_add(&p->ops, 1);
+    help(p);
+    wait_done(p, n_items);
 }
 
 int pool_new(unsigned n_threads, struct pool **ret, struct err *err)
@@ -137,7 +168,7 @@ int pool_new(unsigned n_threads, struct pool **ret, struct err *err)
     for (unsigned i = 1; i < n_threads; i++) {
         int e;
 
-        p->workers[i] = (struct worker){.pool = p, .index = i};
+        p->workers[i].pool = p;
         e = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
         if (e != 0)
             return err_set(err, ERR_NO_MEMORY, "compute thread %u: %s", i, strerror(e));
@@ -151,9 +182,8 @@ void pool_free(struct pool *p)
 {
     if (!p)
         return;
-    p->stop = true;
-    if (p->n_started > 1)
-        event_raise(&p->jobs);
+    atomic_store(&p->stop, true);
+    event_add(&p->ops, 1);
     for (unsigned i = 1; i < p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
     mem_free(p->workers);
