@@ -57,20 +57,26 @@ static void load_tile(const struct k_kv *kv, uint32_t block, uint32_t head, stru
     widen(at + kv->v_offset + (size_t)head * n * sizeof(uint16_t), t->v, n);
 }
 
-static void score(const float *k, const float *q, uint32_t n, float scale, float *s)
+/* Scores of n_queries (1 or 2, a constant at each call: two keep the multipliers busy). */
+static inline __attribute__((always_inline)) void score(const float *k, const float *const *q,
+                                                        uint32_t n_queries, uint32_t n, float scale,
+                                                        float (*s)[K_BLOCK])
 {
-    lanes sum[VECTORS];
+    lanes sum[2][VECTORS];
 
-    for (int j = 0; j < VECTORS; j++)
-        sum[j] = lanes_all(0);
-    for (uint32_t i = 0; i < n; i++) {
-        lanes x = lanes_all(q[i]);
-
+    for (uint32_t u = 0; u < n_queries; u++)
         for (int j = 0; j < VECTORS; j++)
-            sum[j] = lanes_fma(lanes_load(k + (size_t)i * K_BLOCK + (size_t)j * LANES), x, sum[j]);
-    }
-    for (int j = 0; j < VECTORS; j++)
-        lanes_store(s + (size_t)j * LANES, lanes_mul(sum[j], lanes_all(scale)));
+            sum[u][j] = lanes_all(0);
+    for (uint32_t i = 0; i < n; i++)
+        for (int j = 0; j < VECTORS; j++) {
+            lanes key = lanes_load(k + (size_t)i * K_BLOCK + (size_t)j * LANES);
+
+            for (uint32_t u = 0; u < n_queries; u++)
+                sum[u][j] = lanes_fma(key, lanes_all(q[u][i]), sum[u][j]);
+        }
+    for (uint32_t u = 0; u < n_queries; u++)
+        for (int j = 0; j < VECTORS; j++)
+            lanes_store(s[u] + (size_t)j * LANES, lanes_mul(sum[u][j], lanes_all(scale)));
 }
 
 /* Scores to weights relative to the new maximum; lanes outside lo .. hi become 0.  Returns what
@@ -126,23 +132,50 @@ static void blend(float *out, const float *v, uint32_t n, uint32_t stride, const
         lanes_store(out + (size_t)j * LANES, sum[j]);
 }
 
-static void query_tile(struct query *u, const struct tile *t, uint32_t base, uint32_t n,
-                       float attn_scale)
+/* Take the block's scores of a query into its sum. */
+static void query_tile(struct query *u, const struct tile *t, uint32_t base, uint32_t n, float *s)
 {
     uint32_t lo = u->from > base ? u->from - base : 0;
     uint32_t hi = u->to - base < K_BLOCK - 1 ? u->to - base : K_BLOCK - 1;
-    float s[K_BLOCK];
-    float scale;
+    float scale = weigh(u, s, lo, hi);
 
-    if (u->to < base || lo >= K_BLOCK)
-        return;
-    score(t->k, u->q, n, attn_scale, s);
-    scale = weigh(u, s, lo, hi);
     for (uint32_t d = 0; d < n; d += WIDTH) {
         if (n - d >= WIDTH) /* the constant lets the sums stay in registers */
             blend(u->out + d, t->v + d, WIDTH, n, s, lo, hi, scale);
         else
             blend(u->out + d, t->v + d, n - d, n, s, lo, hi, scale);
+    }
+}
+
+static bool sees(const struct query *u, uint32_t base)
+{
+    return u->to >= base && u->from < base + K_BLOCK;
+}
+
+/* All queries that see the block, two at a time. */
+static void queries_tile(struct query *queries, uint32_t n_queries, const struct tile *t,
+                         uint32_t base, uint32_t n, float scale)
+{
+    struct query *pair[2];
+    const float *q[2];
+    float s[2][K_BLOCK];
+    uint32_t n_pair = 0;
+
+    for (uint32_t i = 0; i < n_queries; i++) {
+        if (sees(&queries[i], base)) {
+            q[n_pair] = queries[i].q;
+            pair[n_pair++] = &queries[i];
+        }
+        if (n_pair == 2) {
+            score(t->k, q, 2, n, scale, s);
+            query_tile(pair[0], t, base, n, s[0]);
+            query_tile(pair[1], t, base, n, s[1]);
+            n_pair = 0;
+        }
+    }
+    if (n_pair == 1) {
+        score(t->k, q, 1, n, scale, s);
+        query_tile(pair[0], t, base, n, s[0]);
     }
 }
 
@@ -178,8 +211,7 @@ static void attend_heads(const struct k_attend *a, const struct k_span *span, ui
         }
     for (uint32_t b = from / K_BLOCK; b <= last / K_BLOCK; b++) {
         load_tile(&a->kv, blocks[b], kv_head, t);
-        for (uint32_t i = 0; i < n_queries; i++)
-            query_tile(&queries[i], t, b * K_BLOCK, n, a->scale);
+        queries_tile(queries, n_queries, t, b * K_BLOCK, n, a->scale);
     }
     for (uint32_t i = 0; i < n_queries; i++)
         finish(&queries[i], n);

@@ -49,7 +49,7 @@ static void pack_group(const struct k_act *out, uint32_t r, uint32_t i, struct g
     lanes greatest = lanes_abs(g.v[0]);
     lanes poison = lanes_mul(g.v[0], lanes_all(0));
     int8_t *q = out->q + at * K_GROUP;
-    int32_t total = 0;
+    lanes total = lanes_all(0);
     float most;
     float inverse;
 
@@ -63,13 +63,15 @@ static void pack_group(const struct k_act *out, uint32_t r, uint32_t i, struct g
     }
     most = lanes_greatest(greatest);
     inverse = most > tiny ? 127 / most : 0;
-    for (int j = 0; j < VECTORS; j++)
-        lanes_to_bytes(q + (size_t)j * LANES, lanes_round(lanes_mul(g.v[j], lanes_all(inverse))));
-    for (int j = 0; j < K_GROUP; j++)
-        total += q[j];
+    for (int j = 0; j < VECTORS; j++) {
+        lanes x = lanes_round(lanes_mul(g.v[j], lanes_all(inverse)));
+
+        lanes_to_bytes(q + (size_t)j * LANES, x);
+        total = lanes_add(total, x); /* whole numbers: exact */
+    }
     out->scale[at] = most / 127 + lanes_sum(poison);
-    out->total[at] = total;
-    out->sum[at] = out->scale[at] * (float)total;
+    out->sum[at] = out->scale[at] * lanes_sum(total);
+    out->total[at] = isfinite(most) ? (int32_t)lanes_sum(total) : 0;
 }
 
 /* 1 / sqrt(mean(x^2) + eps) */
