@@ -16,6 +16,13 @@ CACHE = pathlib.Path(os.environ.get("PENSTOCK_CACHE") or os.path.expanduser("~/.
 SMOLLM2 = CACHE / "models/smollm2-135m-instruct-q4_1.gguf"
 GEMMA3 = CACHE / "models/gemma-3-270m-q4_k_m.gguf"
 BINARY = pathlib.Path(os.environ.get("PENSTOCK_BUILD") or ROOT / "build/release") / "runtime/penstock-runtime"
+# the runtime refuses PENSTOCK_ variables it does not know, such as the tests' own
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+
+
+def command(*args, timeout=120):
+    """penstock-runtime with these arguments, to its end."""
+    return subprocess.run([BINARY, *map(str, args)], capture_output=True, text=True, timeout=timeout, env=ENV)
 
 
 class Server:
@@ -25,7 +32,7 @@ class Server:
         self.args = ["serve", "--model", str(model), "--port", "0", "--metrics-port", "0",
                      "--served-model-name", name, "--drain-grace", "0s", *map(str, args)]
         self.wait = wait
-        self.env = {**os.environ, **(env or {})}
+        self.env = {**ENV, **(env or {})}
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
 
     def __enter__(self):
@@ -40,10 +47,13 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                status = self.process.wait(20)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+                raise
+            # a leak or a race that a sanitizer saw shows here
+            assert status == 0, pathlib.Path(self.log.name).read_text()[-8000:]
 
     def lines(self):
         return [json.loads(line) for line in pathlib.Path(self.log.name).read_text().splitlines()

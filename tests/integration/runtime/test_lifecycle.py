@@ -4,11 +4,10 @@
 import http.client
 import json
 import signal
-import subprocess
 import threading
 import time
 
-from server import BINARY, SMOLLM2, Server
+from server import SMOLLM2, Server, command
 
 LONG = {"messages": [{"role": "user", "content": "Tell a story."}], "max_tokens": 300, "ignore_eos": True,
         "stream": True}
@@ -85,7 +84,7 @@ def test_a_client_that_leaves_frees_its_place():
                                    {"Content-Type": "application/json"})
                 await_running(s, 1)
                 connection.close()
-            metrics = s.await_idle(timeout=10)
+                metrics = s.await_idle(timeout=10)
         assert metrics["penstock_requests_finished_total"] == 10
 
 
@@ -97,7 +96,7 @@ def test_wrong_options_name_the_remedy():
         (["--model", "x", "--max-num-seqs", "0"], "--max-num-seqs: 0 is not in 1..1024"),
         (["--model", "x", "--max-num-seqs", "64", "--max-num-batched-tokens", "32"], "below --max-num-seqs"),
     ]:
-        done = subprocess.run([BINARY, "serve", *args], capture_output=True, text=True, timeout=20)
+        done = command("serve", *args)
         assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
@@ -118,27 +117,25 @@ def test_memory_too_small_names_the_option():
 
 
 def test_help_and_config(tmp_path):
-    out = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True).stdout
+    out = command("serve", "--help").stdout
     assert "--max-num-seqs" in out and "PENSTOCK_MAX_NUM_SEQS" in out
-    printed = subprocess.run([BINARY, "serve", "--model", "m", "--port", "1234", "--print-config"],
-                             capture_output=True, text=True).stdout
+    printed = command("serve", "--model", "m", "--port", "1234", "--print-config").stdout
     config = tmp_path / "c.yaml"
     config.write_text(printed)
-    again = subprocess.run([BINARY, "serve", "--config", config, "--print-config"], capture_output=True,
-                           text=True).stdout
+    again = command("serve", "--config", config, "--print-config").stdout
     assert "port: 1234" in again and again.replace(f'config: "{config}"\n', "# config is not set\n") == printed
 
 
 def test_bench_serve():
     with Server() as s:
-        done = subprocess.run([BINARY, "bench", "serve", "--url", s.url, "--num-prompts", "12", "--concurrency", "4",
-                               "--input-len", "16", "--output-len", "8", "-o", "json"], capture_output=True, text=True)
+        done = command("bench", "serve", "--url", s.url, "--num-prompts", 12, "--concurrency", 4, "--input-len", 16,
+                       "--output-len", 8, "-o", "json")
         report = json.loads(done.stdout)
         assert done.returncode == 0 and report["completed"] == 12 and report["failed"] == 0
         assert report["output_tokens"] == 96 and report["prompt_tokens"] > 12 * 16
         assert 0 < report["ttft_ms"]["p50"] <= report["ttft_ms"]["p99"] <= report["e2e_ms"]["p99"]
-        table = subprocess.run([BINARY, "bench", "serve", "--url", s.url, "--num-prompts", "6", "--request-rate", "20",
-                                "--endpoint", "completions", "--output-len", "4"], capture_output=True, text=True)
+        table = command("bench", "serve", "--url", s.url, "--num-prompts", 6, "--request-rate", 20,
+                        "--endpoint", "completions", "--output-len", 4)
         assert table.returncode == 0 and "time to first token" in table.stdout
-    done = subprocess.run([BINARY, "bench", "serve", "--url", s.url], capture_output=True, text=True)
+    done = command("bench", "serve", "--url", s.url)
     assert done.returncode == 1 and "127.0.0.1" in done.stderr
