@@ -96,50 +96,56 @@ static void set_headers(struct http_exchange *x, const char *const *headers)
         (void)MHD_add_response_header(x->response, "Connection", "close");
 }
 
-static enum MHD_Result queue_answer(struct http_exchange *x)
+/* With x->lock held: the answer, if it is ready and not queued yet. */
+static struct MHD_Response *take_answer(struct http_exchange *x)
+{
+    struct MHD_Response *response = x->answer_ready ? x->response : NULL;
+
+    if (response)
+        x->response = NULL;
+    return response;
+}
+
+/* Without x->lock: libmicrohttpd locks the response here, and also while it calls read_stream(). */
+static enum MHD_Result queue_answer(struct http_exchange *x, struct MHD_Response *response)
 {
     enum MHD_Result r;
 
-    x->answer_queued = true;
-    if (!x->response)
-        return MHD_NO; /* no memory for it: the connection is closed */
-    r = MHD_queue_response(x->mhd, (unsigned)x->status, x->response);
-    MHD_destroy_response(x->response); /* the connection holds its own reference */
-    x->response = NULL;
+    if (!response)
+        return MHD_NO; /* given up, or no memory for it: the connection is closed */
+    r = MHD_queue_response(x->mhd, (unsigned)x->status, response);
+    MHD_destroy_response(response); /* the connection holds its own reference */
     return r;
 }
 
 enum MHD_Result http_exchange_dispatch(struct http_exchange *x)
 {
     struct http_server *s = x->server;
-    enum MHD_Result r = MHD_YES;
+    struct MHD_Response *response;
+    bool wait;
 
     x->dispatched = true;
     http_server_set_state(s, x->conn, CONN_BUSY);
     s->o.handler(s->o.userdata, x);
 
     (void)pthread_mutex_lock(&x->lock);
-    if (x->answer_ready)
-        r = queue_answer(x);
-    else if (x->gone || x->ended)
-        r = MHD_NO;
-    else {
-        ASSERT(x->kept); /* a handler answers or keeps */
+    wait = !x->answer_ready && !x->gone && !x->ended;
+    ASSERT(!wait || x->kept); /* a handler answers or keeps */
+    if (wait)
         suspend(x);
-    }
+    response = take_answer(x);
     (void)pthread_mutex_unlock(&x->lock);
-    return r;
+    return wait ? MHD_YES : queue_answer(x, response);
 }
 
 enum MHD_Result http_exchange_continue(struct http_exchange *x)
 {
-    enum MHD_Result r = MHD_NO;
+    struct MHD_Response *response;
 
     (void)pthread_mutex_lock(&x->lock);
-    if (x->answer_ready && !x->answer_queued)
-        r = queue_answer(x);
+    response = take_answer(x);
     (void)pthread_mutex_unlock(&x->lock);
-    return r;
+    return queue_answer(x, response);
 }
 
 static void default_error_body(const char *message, struct str *out)
@@ -155,7 +161,7 @@ enum MHD_Result http_exchange_refuse(struct http_exchange *x, int status, const 
 {
     static const char *const headers[] = {"Connection: close", NULL};
     CLEANUP(str_release) struct str body = STR_INIT(4096);
-    enum MHD_Result r;
+    struct MHD_Response *response;
 
     if (x->server->o.error_body)
         x->server->o.error_body(x->server->o.userdata, status, message, &body);
@@ -163,9 +169,9 @@ enum MHD_Result http_exchange_refuse(struct http_exchange *x, int status, const 
         default_error_body(message, &body);
     http_exchange_answer(x, status, headers, str_text(&body), body.len);
     (void)pthread_mutex_lock(&x->lock);
-    r = queue_answer(x);
+    response = take_answer(x);
     (void)pthread_mutex_unlock(&x->lock);
-    return r;
+    return queue_answer(x, response);
 }
 
 void http_exchange_set_gone(struct http_exchange *x, bool do_resume)

@@ -78,7 +78,6 @@ struct http_exchange {
     bool kept, gone, telling, was_told, suspended, ended;
     bool streaming;    /* else 'out' is the whole answer */
     bool answer_ready; /* status and headers are set: may be queued */
-    bool answer_queued;
     int status;
     struct MHD_Response *response; /* made by the answering thread, queued by the server's */
     struct str out;                /* unsent bytes of a stream */

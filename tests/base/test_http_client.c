@@ -63,7 +63,7 @@ static void handle(void *userdata, struct http_exchange *x)
 static int setup(void **state)
 {
     static struct fixture f;
-    struct http_server_options o = {.handler = handle, .userdata = &f, .n_threads = 2};
+    struct http_server_options o = {.handler = handle, .userdata = &f};
     struct err err;
 
     memset(&f, 0, sizeof(f));
