@@ -130,6 +130,7 @@ static int make_series(struct telemetry *t, struct err *err)
 {
     const char *controller[] = {"inferenceservice", NULL};
     const char *lease[] = {"penstock-operator"};
+    struct metric *unused; /* base sets the process's own */
     int r = 0;
 
     for (size_t i = 0; i < N_RESULTS && r == 0; i++) {
@@ -143,6 +144,8 @@ static int make_series(struct telemetry *t, struct err *err)
         r = metrics_series(t->metrics, "rest_client_requests_total", labels,
                            &t->answers[i / N_CODES][i % N_CODES], err);
     }
+    for (size_t i = 0; i < METRICS_PROCESS_COUNT && r == 0; i++)
+        r = metrics_series(t->metrics, METRICS_PROCESS[i].name, NULL, &unused, err);
     if (r ||
         metrics_series(t->metrics, "controller_runtime_reconcile_errors_total", controller,
                        &t->errors, err) ||

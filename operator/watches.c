@@ -66,6 +66,36 @@ static void on_list_end(void *userdata)
     store_list_end(k->all->opt.store, k->kind, on_gone, k->all);
 }
 
+/* Drop the members of obj that are not among keep[]. */
+static void keep_only(cJSON *obj, const char *const *keep, size_t n)
+{
+    cJSON *v = obj ? obj->child : NULL;
+
+    while (v) {
+        cJSON *next = v->next;
+        bool kept = false;
+
+        for (size_t i = 0; i < n; i++)
+            kept = kept || strcmp(keep[i], v->string) == 0;
+        if (!kept)
+            cJSON_Delete(cJSON_DetachItemViaPointer(obj, v));
+        v = next;
+    }
+}
+
+/* Of a pod the cache needs its status and where its ports are, not what it was made of: that is
+ * two thirds of it, times the number of pods. */
+static void slim_pod(cJSON *pod)
+{
+    static const char *const of_spec[] = {"containers", "nodeName"};
+    static const char *const of_container[] = {"name", "ports"};
+    cJSON *spec = cJSON_GetObjectItemCaseSensitive(pod, "spec"), *c;
+
+    keep_only(spec, of_spec, sizeof(of_spec) / sizeof(of_spec[0]));
+    cJSON_ArrayForEach(c, cJSON_GetObjectItemCaseSensitive(spec, "containers"))
+            keep_only(c, of_container, sizeof(of_container) / sizeof(of_container[0]));
+}
+
 static void on_object(void *userdata, enum watch_event e, cJSON *json)
 {
     struct kind_watch *k = userdata;
@@ -74,6 +104,8 @@ static void on_object(void *userdata, enum watch_event e, cJSON *json)
     struct err err = {0};
     bool changed = true;
 
+    if (k->kind == WATCHED_POD)
+        slim_pod(json);
     if (object_new(json, KINDS[k->kind].group_label, &o, &err)) {
         log_warn(w->opt.lg, "object cannot be used", F_ERR(&err));
         return;

@@ -15,6 +15,7 @@ import http.client
 import http.server
 import json
 import pathlib
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -41,6 +42,15 @@ class Api:
         return answer.status, json.loads(data) if data[:1] == b"{" else {}
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def server_bind(self):
+        # Not HTTPServer's, which looks the address up in a DNS that is not there.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
+
+
 class Pod:
     """One pod: an address, a small HTTP server, and the last status written."""
 
@@ -58,7 +68,7 @@ class Pod:
             def log_message(self, *unused):
                 pass
 
-        self.server = http.server.ThreadingHTTPServer((address, 8001), Handler)
+        self.server = Server((address, 8001), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def state(self):

@@ -66,6 +66,9 @@ class Operator:
     def kill(self):
         self.cluster.kill(self.name, 9)
 
+    def pid(self):
+        return int(self.cluster.pid(self.name))
+
     def http(self, path):
         return self.cluster.run(["curl", "-sSf", "-m", "3", f"http://127.0.0.1:{self.health_port}{path}"], check=False)
 
@@ -85,6 +88,8 @@ class Operator:
 
 class World:
     """A namespace with services, and the pods' behaviour in it."""
+
+    count = 0
 
     def __init__(self, cluster, namespace):
         self.cluster, self.namespace = cluster, namespace
@@ -162,7 +167,9 @@ def operator(cluster):
 
 @pytest.fixture
 def world(cluster, request):
-    namespace = request.node.name.replace("_", "-").replace("[", "-").replace("]", "").lower()[:40].strip("-")
+    World.count += 1
+    words = request.node.name.replace("_", "-").replace("[", "-").replace("]", "").lower()
+    namespace = f"t{World.count}-{words[:36]}".strip("-")
     cluster.kubectl("create", "ns", namespace)
     w = World(cluster, namespace)
     w.behave(all={"phase": "ready"})

@@ -74,15 +74,17 @@ def test_a_loading_pod_is_capacity_and_not_idle(operator, world):
 
 
 def test_a_silent_pod_is_not_idle(operator, world):
+    world.behave(all={"phase": "ready", "waiting": 4})
     operator.start()
     world.apply(scaling=scaling(3), replicas=2)
     world.wait_condition("ScalingActive", "True", timeout=60)
+    until(lambda: world.status().get("readyReplicas") == 2)
     first = world.pods()[0]["metadata"]["name"]
-    world.behave(**{"all": {"phase": "ready", "silent": True}, first: {"phase": "ready", "waiting": 4}})
+    world.behave(**{"all": {"phase": "ready", "silent": True}, first: {"phase": "ready", "silent": False, "waiting": 4}})
     until(lambda: world.get("hpa")["spec"]["behavior"]["scaleDown"]["selectPolicy"] == "Disabled")
     assert list(value(world, "queueLength")) == [first]
     before = replicas(world)
-    world.behave(**{"all": {"phase": "ready", "silent": True}, first: {"phase": "ready", "waiting": 0}})
+    world.behave(**{"all": {"phase": "ready", "silent": True}, first: {"phase": "ready", "silent": False, "waiting": 0}})
     time.sleep(8)
     assert replicas(world) == before == 2
     world.behave(all={"phase": "ready"})
