@@ -12,7 +12,9 @@
  * The next chunk is taken by compare-and-swap from one word that holds the op's number and the
  * next item.  A helper that looked at an earlier op fails to swap, and so never touches what
  * belongs to a later one; one that succeeded may use fn and userdata, since the caller cannot go
- * on before its items are counted in 'done'.
+ * on before its items are counted in 'done'.  Before the caller changes n_items it closes the word
+ * (no item is left), and whoever sees the new n_items sees it closed: else a helper could match
+ * the old word with the new number of items.
  *
  * Waiting (for an op, for the last chunks) spins for a short while and then sleeps on a futex.
  * Whoever changes the word looks at 'sleepers' afterwards, and a sleeper announces itself before
@@ -90,7 +92,7 @@ static void help(struct pool *p)
 
     for (;;) {
         uint32_t first = (uint32_t)(next & item_mask);
-        uint32_t n_items = atomic_load_explicit(&p->n_items, memory_order_relaxed);
+        uint32_t n_items = atomic_load_explicit(&p->n_items, memory_order_acquire);
         uint32_t chunk = atomic_load_explicit(&p->chunk, memory_order_relaxed);
         uint32_t n = first < n_items && n_items - first < chunk ? n_items - first : chunk;
 
@@ -134,15 +136,16 @@ void pool_do(struct pool *p, pool_fn fn, void *userdata, uint32_t n_items)
 {
     uint32_t chunk = n_items / (p->n_threads * CHUNKS_PER_THREAD);
 
-    ASSERT(n_items < POOL_ITEMS_MAX);
+    ASSERT(n_items < item_mask);
     if (n_items <= 1 || p->n_threads == 1) {
         fn(userdata, 0, n_items);
         return;
     }
+    atomic_store_explicit(&p->next, p->n_ops << ITEM_BITS | item_mask, memory_order_relaxed);
+    atomic_store_explicit(&p->n_items, n_items, memory_order_release);
+    atomic_store_explicit(&p->done.word, 0, memory_order_relaxed);
     p->fn = fn;
     p->userdata = userdata;
-    atomic_store_explicit(&p->done.word, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->n_items, n_items, memory_order_relaxed);
     atomic_store_explicit(&p->chunk, chunk > 0 ? chunk : 1, memory_order_relaxed);
     atomic_store_explicit(&p->next, ++p->n_ops << ITEM_BITS, memory_order_release);
     event_add(&p->ops, 1);
