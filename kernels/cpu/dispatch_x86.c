@@ -5,14 +5,27 @@
  * All keep matrices in the same layout and give the same bits (tests/kernels); they differ in
  * speed only, so the choice is the fastest that CPUID allows.
  */
+#include <cpuid.h>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/ref/ref.h"
 
+/* clang 14's __builtin_cpu_supports() does not know this one. */
+static bool has_f16c(void)
+{
+    unsigned a;
+    unsigned b;
+    unsigned c = 0;
+    unsigned d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
+/* That the system saves the wide registers is part of what the builtin checks. */
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool has_avx512(void)
