@@ -211,8 +211,8 @@ struct k_gate {
 /* Draw a token from each row of logits.  Items: rows.  Order: divide by temperature, softmax;
  * keep the top_k most likely (0: all); of those the fewest whose renormalised sum reaches top_p;
  * of those the ones of at least min_p x the best.  Of equals the lower id goes first.  The draw
- * walks the kept ids upward until their sum passes u x total, u from k_uniform().  Temperature 0
- * takes the best.  A row with a value that is not finite gives -1. */
+ * walks the kept ids upward until their sum passes u x total, u from k_uniform().  A temperature
+ * below 1e-6 takes the best.  A row with a value that is not finite gives -1. */
 struct k_sampling {
     float temperature; /* >= 0 */
     float top_p;       /* (0, 1] */
@@ -222,9 +222,9 @@ struct k_sampling {
     uint32_t position;
     uint32_t choice;
 };
-/* Room for one row: a probability, and an id for sorting. */
+/* Room for putting tokens in order. */
 struct k_candidate {
-    float p;
+    float logit;
     uint32_t id;
 };
 struct k_sample {

@@ -2,25 +2,45 @@
  *
  * sample.c - one row of logits to one token.
  *
- * The filters need the most likely tokens in order, but rarely many of them: a heap over the
- * candidates is built in linear time and popped only as far as top_k and top_p ask.  Candidates
- * that top_p cannot reach (all those below (1 - top_p) / n_vocab together weigh less than
- * 1 - top_p) are left out of the heap.  The result of filtering is a lowest kept entry, and the
- * draw walks the row in id order over those that are not below it: the walk, and so the answer,
- * does not depend on how the heap was arranged.
+ * A filter is a cut in the order of tokens (greater logit first, then lower id), so its result is
+ * the last token it keeps; the draw then walks the row in id order over what is not behind the
+ * cut.  Finding the cut does not sort the row, which may have a quarter of a million entries:
+ *   top_k   a heap of the k best so far, its root the worst of them; most entries need one
+ *           comparison
+ *   top_p   weights are summed in buckets of neighbouring logits; only the bucket in which the
+ *           sum passes top_p is put in order
+ * Both at once: top_p among the k in order.
  */
 #include <math.h>
 #include <stdbool.h>
 
+#include "kernels/half.h"
 #include "kernels/ref/ref.h"
 
-/* a goes before b: more likely, or equally and lower id */
+enum { BUCKETS = 2048, LANES = 16 };
+
+/* Temperatures below this count as 0. */
+static const float coldest = 1e-6F;
+
+/* Weights below e^-20 of the best share the last bucket. */
+static const float bucket_range = 20;
+
+struct row {
+    const struct k_sampling *s;
+    const float *logits;
+    uint32_t n;
+    float best;    /* greatest logit */
+    float inverse; /* 1 / temperature */
+};
+
+/* a goes before b */
 static bool before(struct k_candidate a, struct k_candidate b)
 {
-    return a.p > b.p || (a.p == b.p && a.id < b.id);
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-static void sift(struct k_candidate *heap, uint32_t n, uint32_t i)
+/* Let heap[i] sink to its place in a heap whose root is the first in order, or the last. */
+static void sift(struct k_candidate *heap, uint32_t n, uint32_t i, bool last_on_top)
 {
     struct k_candidate moving = heap[i];
 
@@ -29,9 +49,9 @@ static void sift(struct k_candidate *heap, uint32_t n, uint32_t i)
 
         if (child >= n)
             break;
-        if (child + 1 < n && before(heap[child + 1], heap[child]))
+        if (child + 1 < n && before(heap[child + 1], heap[child]) != last_on_top)
             child++;
-        if (!before(heap[child], moving))
+        if (before(heap[child], moving) == last_on_top)
             break;
         heap[i] = heap[child];
         i = child;
@@ -39,122 +59,172 @@ static void sift(struct k_candidate *heap, uint32_t n, uint32_t i)
     heap[i] = moving;
 }
 
-static void heap_make(struct k_candidate *heap, uint32_t n)
+static void heap_make(struct k_candidate *heap, uint32_t n, bool last_on_top)
 {
     for (uint32_t i = n / 2; i-- > 0;)
-        sift(heap, n, i);
+        sift(heap, n, i, last_on_top);
 }
 
-/* Take the first out; n is the count before. */
-static struct k_candidate heap_pop(struct k_candidate *heap, uint32_t n)
+/* Take the root out; n is the count before. */
+static struct k_candidate heap_pop(struct k_candidate *heap, uint32_t n, bool last_on_top)
 {
     struct k_candidate top = heap[0];
 
     heap[0] = heap[n - 1];
-    sift(heap, n - 1, 0);
+    sift(heap, n - 1, 0, last_on_top);
     return top;
 }
 
-/* The best, lowest id first; -1 when any value is not finite. */
+/* The best, lowest id first; -1 when any value is not finite.  Two passes that the compiler can
+ * turn into vectors, then a search for where the maximum is. */
 static int32_t best_of(const float *logits, uint32_t n)
 {
-    uint32_t best = 0;
-    bool finite = true;
+    float most[LANES];
+    float greatest = logits[0];
+    uint32_t bad = 0;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
-        finite = finite && isfinite(logits[i]);
-        if (logits[i] > logits[best])
-            best = i;
-    }
-    return finite ? (int32_t)best : -1;
+    for (uint32_t j = 0; j < LANES; j++)
+        most[j] = logits[0];
+    for (i = 0; i < n; i++)
+        bad |= (k_to_bits(logits[i]) & 0x7f800000U) == 0x7f800000U;
+    for (i = 0; i + LANES <= n; i += LANES)
+        for (uint32_t j = 0; j < LANES; j++)
+            most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
+    for (; i < n; i++)
+        greatest = logits[i] > greatest ? logits[i] : greatest;
+    for (uint32_t j = 0; j < LANES; j++)
+        greatest = most[j] > greatest ? most[j] : greatest;
+    if (bad)
+        return -1;
+    for (i = 0; logits[i] != greatest;)
+        i++;
+    return (int32_t)i;
 }
 
-static float weight(const float *logits, uint32_t i, int32_t best, float temperature)
+/* 0 for the best, else negative */
+static float tempered(const struct row *r, float logit)
 {
-    return expf((logits[i] - logits[best]) / temperature);
+    return (logit - r->best) * r->inverse;
 }
 
-/* The last entry that top_k and top_p keep. */
-static struct k_candidate last_kept(const struct k_sampling *s, const float *logits, int32_t best,
-                                    struct k_candidate *heap, uint32_t n)
+static double weight(const struct row *r, float logit)
 {
-    uint32_t k = s->top_k == 0 || s->top_k > n ? n : s->top_k;
-    struct k_candidate last = {.p = 0, .id = n};
-    float floor = 0;
+    return (double)expf(tempered(r, logit));
+}
+
+/* The k best in order, and how many of them top_p keeps; the last of those. */
+static struct k_candidate cut_top_k(const struct row *r, struct k_candidate *heap)
+{
+    uint32_t k = r->s->top_k;
     double total = 0;
     double sum = 0;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < k; i++)
+        heap[i] = (struct k_candidate){.logit = r->logits[i], .id = i};
+    heap_make(heap, k, true);
+    for (uint32_t i = k; i < r->n; i++) /* later ids lose ties: only a greater logit gets in */
+        if (r->logits[i] > heap[0].logit) {
+            heap[0] = (struct k_candidate){.logit = r->logits[i], .id = i};
+            sift(heap, k, 0, true);
+        }
+    for (uint32_t left = k; left > 1; left--)
+        heap[left - 1] = heap_pop(heap, left, true);
+    for (uint32_t i = 0; i < k; i++)
+        total += weight(r, heap[i].logit);
+    do
+        sum += weight(r, heap[kept++].logit);
+    while (kept < k && sum < (double)r->s->top_p * total);
+    return heap[kept - 1];
+}
+
+static uint32_t bucket_of(const struct row *r, float logit)
+{
+    float at = tempered(r, logit) * -((BUCKETS - 1) / bucket_range);
+
+    return at < BUCKETS - 1 ? (uint32_t)at : BUCKETS - 1;
+}
+
+/* The last token of the fewest whose weights reach top_p of all. */
+static struct k_candidate cut_top_p(const struct row *r, struct k_candidate *heap)
+{
+    double sums[BUCKETS] = {0};
+    struct k_candidate last = {.logit = r->best, .id = 0};
+    double total = 0;
+    double sum = 0;
+    uint32_t bucket = 0;
     uint32_t count = 0;
 
-    if (k == n) { /* top_p alone: skip what it cannot reach */
-        for (uint32_t i = 0; i < n; i++)
-            total += (double)weight(logits, i, best, s->temperature);
-        floor = (float)((1 - (double)s->top_p) * total / n * 0.5);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        struct k_candidate c = {.p = weight(logits, i, best, s->temperature), .id = i};
-
-        if (c.p >= floor)
-            heap[count++] = c;
-    }
-    heap_make(heap, count);
-    if (k < n) { /* the k best move to the array's end, least likely first */
-        uint32_t left = count;
-
-        for (uint32_t i = 0; i < k; i++, left--)
-            heap[left - 1] = heap_pop(heap, left);
-        for (uint32_t i = 0; i < k; i++)
-            total += (double)heap[count - 1 - i].p;
-        for (uint32_t i = 0; i < k && (i == 0 || sum < (double)s->top_p * total); i++) {
-            last = heap[count - 1 - i];
-            sum += (double)last.p;
-        }
-        return last;
-    }
-    for (uint32_t left = count; left > 0 && sum < (double)s->top_p * total; left--) {
-        last = heap_pop(heap, left);
-        sum += (double)last.p;
+    for (uint32_t i = 0; i < r->n; i++)
+        sums[bucket_of(r, r->logits[i])] += weight(r, r->logits[i]);
+    for (uint32_t b = 0; b < BUCKETS; b++)
+        total += sums[b];
+    while (bucket < BUCKETS - 1 && sum + sums[bucket] < (double)r->s->top_p * total)
+        sum += sums[bucket++];
+    for (uint32_t i = 0; i < r->n; i++)
+        if (bucket_of(r, r->logits[i]) == bucket)
+            heap[count++] = (struct k_candidate){.logit = r->logits[i], .id = i};
+    heap_make(heap, count, false);
+    while (count > 0) {
+        last = heap_pop(heap, count--, false);
+        sum += weight(r, last.logit);
+        if (sum >= (double)r->s->top_p * total)
+            break;
     }
     return last;
 }
 
-static bool kept(const struct k_sampling *s, struct k_candidate c, struct k_candidate last)
+/* Weight of token i, 0 when a filter has dropped it. */
+static double kept_weight(const struct row *r, uint32_t i, struct k_candidate last)
 {
-    return !before(last, c) && c.p >= s->min_p;
+    struct k_candidate c = {.logit = r->logits[i], .id = i};
+    double w;
+
+    if (before(last, c))
+        return 0;
+    w = weight(r, c.logit);
+    return w >= (double)r->s->min_p ? w : 0;
+}
+
+static int32_t draw(const struct row *r, struct k_candidate last)
+{
+    int32_t drawn = -1;
+    double total = 0;
+    double sum = 0;
+    double u;
+
+    for (uint32_t i = 0; i < r->n; i++)
+        total += kept_weight(r, i, last);
+    u = k_uniform(r->s->seed, r->s->position, r->s->choice) * total;
+    for (uint32_t i = 0; i < r->n; i++) {
+        double w = kept_weight(r, i, last);
+
+        if (w == 0)
+            continue;
+        drawn = (int32_t)i; /* rounding may leave u at the very end: the last kept one then */
+        sum += w;
+        if (sum > u)
+            break;
+    }
+    return drawn;
 }
 
 static int32_t sample_row(const struct k_sampling *s, const float *logits, uint32_t n,
                           struct k_candidate *scratch)
 {
+    struct row r = {.s = s, .logits = logits, .n = n, .inverse = 1 / s->temperature};
+    struct k_candidate last = {.logit = -INFINITY, .id = n}; /* keeps everything */
     int32_t best = best_of(logits, n);
-    bool filtered = (s->top_k != 0 && s->top_k < n) || s->top_p < 1;
-    struct k_candidate last = {.p = 0, .id = n}; /* keeps everything */
-    int32_t drawn = best;
-    double total = 0;
-    double sum = 0;
-    double u;
 
-    if (best < 0 || s->temperature <= 0)
+    if (best < 0 || s->temperature < coldest)
         return best;
-    if (filtered)
-        last = last_kept(s, logits, best, scratch, n);
-    for (uint32_t i = 0; i < n; i++) {
-        struct k_candidate c = {.p = weight(logits, i, best, s->temperature), .id = i};
-
-        if (kept(s, c, last))
-            total += (double)c.p;
-    }
-    u = k_uniform(s->seed, s->position, s->choice) * total;
-    for (uint32_t i = 0; i < n; i++) {
-        struct k_candidate c = {.p = weight(logits, i, best, s->temperature), .id = i};
-
-        if (!kept(s, c, last) || c.p == 0)
-            continue;
-        drawn = (int32_t)i; /* rounding may leave u at the very end: the last kept one then */
-        sum += (double)c.p;
-        if (sum > u)
-            break;
-    }
-    return drawn;
+    r.best = logits[best];
+    if (s->top_k != 0 && s->top_k < n)
+        last = cut_top_k(&r, scratch);
+    else if (s->top_p < 1)
+        last = cut_top_p(&r, scratch);
+    return draw(&r, last);
 }
 
 void k_ref_sample(const struct k_sample *a, uint32_t first, uint32_t end)
