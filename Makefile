@@ -26,10 +26,10 @@ image: build ## write image archives (build/images/*.tar) without Docker
 	scripts/image.sh
 
 demo: ## a real one-node Kubernetes, the chart, a model, load, replicas up and down (KEEP=1 keeps it)
-	scripts/demo.sh up
+	@scripts/demo.sh up
 
 demo-down: ## remove what make demo KEEP=1 left
-	scripts/demo.sh down
+	@scripts/demo.sh down
 
 test: ## the CI tier: everything that must pass before a change lands
 	scripts/setup.sh build test cluster

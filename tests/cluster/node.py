@@ -65,6 +65,8 @@ class Node(ControlPlane):
         super().start()
         try:
             self.cgroups.make()
+            # The node authorizer learns late which claims a new pod uses; roles do not wait for it.
+            self.kubectl("create", "clusterrolebinding", "nodes", "--clusterrole=system:node", "--group=system:nodes")
             self._start_containerd()
             self._start_kubelet()
             self._start_proxy()
@@ -103,7 +105,7 @@ class Node(ControlPlane):
     def load(self, *archives):
         """Image archives, as scripts/image.py writes them."""
         for archive in archives:
-            self._ctr("images", "import", archive)
+            self._ctr("images", "import", pathlib.Path(archive).resolve())
 
     def _start_kubelet(self):
         config = {
