@@ -27,6 +27,10 @@ PARSERS = {
     "url": ["base/url.c"],
     "http": ["base/http_guard.c"],
     "params": ["runtime/api/params.c"],
+    "watch": ["operator/kube/watch.c"],
+    "service": ["operator/api/inference_service.c"],
+    "exposition": ["operator/scaling/exposition.c"],
+    "selector": ["operator/scaling/selector.c"],
 }
 slots = threading.Semaphore(2)
 
