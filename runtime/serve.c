@@ -254,6 +254,9 @@ static int load_model(struct server *s, struct err *err)
         r = load_template(s, err);
     if (r == 0)
         r = model_new(s->file, &o, &s->model, err);
+    if (r == 0 && tokenizer_n_vocab(s->tokenizer) > model_info(s->model)->n_vocab)
+        r = err_set(err, ERR_INVALID, "the vocabulary has %u tokens, the embedding only %u rows",
+                    tokenizer_n_vocab(s->tokenizer), model_info(s->model)->n_vocab);
     return r ? err_wrap(err, "model '%s'", s->o.model) : 0;
 }
 
