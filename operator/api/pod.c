@@ -37,7 +37,21 @@ blame(struct pod_cause *cause, const char *reason, const char *fmt, ...)
     va_end(ap);
 }
 
-/* The last line of a termination message that is not empty. */
+/* What a line of a log says: of a JSON line the error, or else the message, without its time. */
+static void read_line(const char *line, size_t len, char *out, size_t size)
+{
+    CLEANUP(json_freep) cJSON *doc = NULL;
+    struct err ignored;
+
+    if (len == 0 || line[0] != '{' ||
+        json_parse(line, len, &JSON_LIMITS_DEFAULT, &doc, &ignored) != 0)
+        (void)snprintf(out, size, "%.*s", (int)len, line);
+    else
+        (void)snprintf(out, size, "%s", json_str(doc, "error", json_str(doc, "msg", "")));
+}
+
+/* The last line of a termination message that is not empty: the kubelet takes the end of the log
+ * when a container left no message of its own. */
 static void last_line(const char *message, char *out, size_t size)
 {
     const char *end = message + strlen(message), *start;
@@ -47,7 +61,7 @@ static void last_line(const char *message, char *out, size_t size)
     start = end;
     while (start > message && start[-1] != '\n')
         start--;
-    (void)snprintf(out, size, "%.*s", (int)(end - start), start);
+    read_line(start, (size_t)(end - start), out, size);
 }
 
 /* A model source that refuses deserves a reason of its own; the runtime's message names the
@@ -188,7 +202,7 @@ enum pod_state pod_state_of(const cJSON *pod, const struct pod_signal *signal,
         state = POD_FAILING;
     } else if (pod_condition_is_true(pod, "Ready")) {
         state = POD_SERVING;
-    } else if (signal && signal->phase == LOAD_FAILED) {
+    } else if (signal && signal->phase == LOAD_FAILED && signal->error[0]) {
         const char *reason = source_reason(signal->error);
 
         blame(&found, reason ? reason : "StartFailed", "container \"%s\": %s", RUNTIME_CONTAINER,

@@ -229,6 +229,11 @@ static void explains_pods(void **state)
                      "\"lastState\":{\"terminated\":{\"exitCode\":1,"
                      "\"message\":\"cannot resolve host\"}}"),
              POD_FAILING, "SourceUnreachable", "resolve"},
+            {RUNTIME("\"restartCount\":2,\"state\":{\"waiting\":{\"reason\":\"CrashLoopBackOff\"}},"
+                     "\"lastState\":{\"terminated\":{\"exitCode\":1,\"message\":"
+                     "\"{\\\"msg\\\":\\\"listening\\\"}\\n{\\\"time\\\":\\\"2026\\\",\\\"msg\\\":"
+                     "\\\"cannot serve\\\",\\\"error\\\":\\\"m.gguf: No such file\\\"}\"}}"),
+             POD_FAILING, "SourceNotFound", "container \"runtime\": m.gguf: No such file"},
             {RUNTIME("\"state\":{\"waiting\":{\"reason\":\"ImagePullBackOff\",\"message\":"
                      "\"Back-off pulling image \\\"i:1\\\": ErrImagePull: no such tag\"}}"),
              POD_FAILING, "ImagePull", "cannot be pulled: no such tag"},
@@ -264,6 +269,10 @@ static void believes_a_pod_that_says_it_failed(void **state)
     (void)state;
     assert_int_equal(pod_state_of(pod, &signal, &cause), POD_FAILING);
     assert_string_equal(cause.reason, "SourceNotFound");
+    /* Failed, and why is still to come: no cause yet rather than an empty one. */
+    signal.error[0] = '\0';
+    assert_int_equal(pod_state_of(pod, &signal, &cause), POD_LOADING);
+    assert_string_equal(cause.reason, "");
 }
 
 int main(void)
