@@ -35,6 +35,7 @@
 enum {
     TURN_MS = 250,
     RESYNC_MS = 600000,
+    TRIM_MS = 20000, /* give back what a burst of reconciles left free in the heap */
     STALE_INTERVALS = 3,
     PODS_DECIDED_MAX = 1024,
     ARENAS_MAX = 2, /* of malloc: our threads allocate little, each arena holds pages */
@@ -65,7 +66,7 @@ struct app {
     struct template_defaults defaults;
     struct reconcile_hooks hooks;
     struct workers *workers;
-    uint64_t resync_ms;
+    uint64_t resync_ms, trim_ms;
 };
 
 static bool may_write(void *userdata)
@@ -305,10 +306,14 @@ static int start_when_due(struct app *op, struct err *err)
     return start_workers(op, err);
 }
 
-static void resync_when_due(struct app *op)
+static void tidy_when_due(struct app *op)
 {
     uint64_t now = clock_ms(op->clock);
 
+    if (now >= op->trim_ms) {
+        op->trim_ms = now + TRIM_MS;
+        (void)malloc_trim(0);
+    }
     if (now < op->resync_ms)
         return;
     op->resync_ms = now + RESYNC_MS;
@@ -334,7 +339,7 @@ static int run(struct app *op, const sigset_t *signals, struct err *err)
         r = start_when_due(op, err);
         if (r)
             return r;
-        resync_when_due(op);
+        tidy_when_due(op);
     }
 }
 

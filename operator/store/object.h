@@ -14,7 +14,7 @@
  * as long as a reference does. */
 struct object {
     atomic_uint refs;
-    cJSON *json;
+    cJSON *json; /* packed in one block: read it, never change or delete parts of it */
     const char *namespace, *name, *uid, *resource_version; /* in json; "" when absent */
     char *key;                                             /* "namespace/name" */
     char *group; /* "namespace/service" this object belongs to; NULL: none */
