@@ -382,3 +382,16 @@ void metrics_render(struct metrics *m, struct str *out)
     }
     (void)pthread_mutex_unlock(&m->lock);
 }
+
+void metrics_markdown(const struct metric_desc *descs, size_t n_descs, struct str *out)
+{
+    static const char *const types[] = {"counter", "gauge", "histogram"};
+
+    str_adds(out, "| metric | type | labels | unit | meaning |\n| --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < n_descs; i++) {
+        str_addf(out, "| `%s` | %s | ", descs[i].name, types[descs[i].type]);
+        for (size_t l = 0; l < METRIC_LABELS_MAX && descs[i].labels[l]; l++)
+            str_addf(out, "%s%s", l ? ", " : "", descs[i].labels[l]);
+        str_addf(out, " | %s | %s |\n", descs[i].unit ? descs[i].unit : "", descs[i].help);
+    }
+}

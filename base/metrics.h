@@ -54,6 +54,8 @@ double metric_get(const struct metric *s);           /* histogram: the count */
 
 /* Text format 0.0.4, appended. */
 void metrics_render(struct metrics *m, struct str *out);
+/* The table as Markdown, for docs/reference. */
+void metrics_markdown(const struct metric_desc *descs, size_t n_descs, struct str *out);
 /* Sets process_cpu_seconds_total, process_resident_memory_bytes and its kin if the table has
  * them; called by metrics_render(). */
 extern const struct metric_desc METRICS_PROCESS[];

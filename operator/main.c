@@ -14,6 +14,7 @@
  */
 #include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -67,6 +68,7 @@ struct app {
     struct reconcile_hooks hooks;
     struct workers *workers;
     uint64_t resync_ms, trim_ms;
+    atomic_bool stopping; /* ends calls that workers are in */
 };
 
 static bool may_write(void *userdata)
@@ -243,6 +245,7 @@ static int start_servers(struct app *op, struct err *err)
                                 .on_change = on_key,
                                 .userdata = op};
     struct registrar_options r = {.client = {.auth = op->auth,
+                                             .cancel = &op->stopping,
                                              .may_write = may_write,
                                              .on_answer = on_answer,
                                              .userdata = op},
@@ -273,6 +276,7 @@ static int start_workers(struct app *op, struct err *err)
                                 .queue = op->queue,
                                 .events = op->events,
                                 .client = {.auth = op->auth,
+                                           .cancel = &op->stopping,
                                            .may_write = may_write,
                                            .on_answer = on_answer,
                                            .userdata = op},
@@ -363,6 +367,7 @@ static void release_lease(struct app *op)
 
 static void stop(struct app *op)
 {
+    atomic_store(&op->stopping, true);
     workers_stop(op->workers);
     registrar_stop(op->registrar);
     scraper_stop(op->scraper);
@@ -406,7 +411,16 @@ static int print_text(void (*write)(const struct option *, size_t, struct str *)
 
 static void write_help(const struct option *table, size_t n, struct str *out)
 {
-    config_help(table, n, "penstock-operator [options]", out);
+    config_help(table, n, "penstock-operator [options] | reference options|metrics", out);
+}
+
+static void write_metrics(const struct option *table, size_t n, struct str *out)
+{
+    (void)table;
+    (void)n;
+    metrics_markdown(TELEMETRY, TELEMETRY_COUNT, out);
+    str_addc(out, '\n');
+    metrics_markdown(METRICS_PROCESS, METRICS_PROCESS_COUNT, out);
 }
 
 int main(int argc, char **argv)
@@ -422,8 +436,10 @@ int main(int argc, char **argv)
         return print_text(write_help);
     if (argc > 1 && strcmp(argv[1], "--version") == 0)
         return printf("penstock-operator " PENSTOCK_VERSION "\n") < 0;
-    if (argc > 1 && strcmp(argv[1], "--reference") == 0)
+    if (argc == 3 && strcmp(argv[1], "reference") == 0 && strcmp(argv[2], "options") == 0)
         return print_text(config_markdown);
+    if (argc == 3 && strcmp(argv[1], "reference") == 0 && strcmp(argv[2], "metrics") == 0)
+        return print_text(write_metrics);
     (void)mallopt(M_ARENA_MAX, ARENAS_MAX);
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);

@@ -8,17 +8,10 @@
 
 static void write_metrics(struct str *out)
 {
-    static const char *const types[] = {"counter", "gauge", "histogram"};
     size_t n;
     const struct metric_desc *table = runtime_metrics_table(&n);
 
-    str_adds(out, "| metric | type | labels | unit | meaning |\n| --- | --- | --- | --- | --- |\n");
-    for (size_t i = 0; i < n; i++) {
-        str_addf(out, "| `%s` | %s | ", table[i].name, types[table[i].type]);
-        for (size_t l = 0; l < METRIC_LABELS_MAX && table[i].labels[l]; l++)
-            str_addf(out, "%s%s", l ? ", " : "", table[i].labels[l]);
-        str_addf(out, " | %s | %s |\n", table[i].unit, table[i].help);
-    }
+    metrics_markdown(table, n, out);
 }
 
 int command_reference(int argc, char **argv)

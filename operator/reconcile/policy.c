@@ -10,7 +10,7 @@ struct retry_policy policy_of(enum err_code code, int64_t retry_after_ms)
     static const struct retry_policy table[] = {
             [ERR_NONE] = {.retry = false},
             [ERR_INVALID] = {.retry = true, .min_ms = 10000, .tell = true, .loud = true},
-            [ERR_NOT_FOUND] = {.retry = true, .min_ms = 1000, .loud = true},
+            [ERR_NOT_FOUND] = {.retry = true, .min_ms = 1000},
             [ERR_CONFLICT] = {.retry = true},
             [ERR_BUSY] = {.retry = true, .min_ms = 1000},
             [ERR_TIMEOUT] = {.retry = true, .min_ms = 500, .loud = true},

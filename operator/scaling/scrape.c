@@ -143,6 +143,7 @@ static void ask(struct target *t, const char *address)
             .url = t->url, .timeout_ms = TIMEOUT_MS, .reply_max = REPLY_MAX, .userdata = t};
     if (http_loop_start(s->loop, s->http, &t->call, on_done, &t->task, &err)) {
         t->task = NULL;
+        t->known = true; /* that it cannot be asked */
         t->due_ms = clock_ms(s->opt.clock) + s->opt.interval_ms;
         log_warn(s->opt.lg, "pod cannot be asked", F_STR("url", t->url), F_ERR(&err));
     }
