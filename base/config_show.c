@@ -76,9 +76,9 @@ void config_help(const struct option *table, size_t n, const char *usage, struct
         }
         add_help_line(out, &table[i]);
     }
-    str_adds(out, "\nEvery option can also stand in the environment (--max-num-seqs is "
-                  "PENSTOCK_MAX_NUM_SEQS)\nand in the YAML file of --config (max-num-seqs: 64). "
-                  "A flag wins over the environment,\nthe environment over the file.\n");
+    str_adds(out, "\nEvery option can also stand in the environment (--log-level is "
+                  "PENSTOCK_LOG_LEVEL) and in the\nYAML file of --config (log-level: debug). A flag "
+                  "wins over the environment, the environment\nover the file.\n");
 }
 
 static void add_yaml_text(struct str *out, const char *s)

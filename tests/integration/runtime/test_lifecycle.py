@@ -118,7 +118,7 @@ def test_memory_too_small_names_the_option():
 
 def test_help_and_config(tmp_path):
     out = command("serve", "--help").stdout
-    assert "--max-num-seqs" in out and "PENSTOCK_MAX_NUM_SEQS" in out
+    assert "--max-num-seqs" in out and "PENSTOCK_LOG_LEVEL" in out
     printed = command("serve", "--model", "m", "--port", "1234", "--print-config").stdout
     config = tmp_path / "c.yaml"
     config.write_text(printed)
