@@ -6,7 +6,7 @@
 
 Both run in turn, pair by pair, so that a change of the machine meets both; medians are compared.
 Exits non-zero below half of the peer's prefill or decode on any model, and when our process needs
-more memory than the model file, its KV cache and 150 MB.  scripts/bench-peer.sh prepares the peer.
+more memory than the model file, its KV cache and 150 MB.  bench/peer.sh prepares the peer.
 """
 import argparse
 import json

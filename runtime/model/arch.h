@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "kernels/kernels.h"
+#include "runtime/device/device.h"
 #include "runtime/formats/gguf.h"
 
 /* What tells one decoder family from another, as data: decoder.c has one path for all.  Filled

@@ -22,6 +22,7 @@ import pathlib
 import struct
 import sys
 
+import golden
 import numpy
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -29,7 +30,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = pathlib.Path(os.environ.get("PENSTOCK_CACHE", pathlib.Path.home() / ".cache/penstock"))
-FILES = {"smollm2": "smollm2-135m-instruct-q4_1.gguf", "gemma3": "gemma-3-270m-q4_k_m.gguf"}
 TOP = 256
 UNITS = 2048
 TEXT_TOKENS = 2000
@@ -71,8 +71,8 @@ def main():
     name = sys.argv[1]
     torch.set_num_threads(2)
     path = CACHE / "models"
-    tokenizer = AutoTokenizer.from_pretrained(path, gguf_file=FILES[name])
-    model = AutoModelForCausalLM.from_pretrained(path, gguf_file=FILES[name], dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(path, gguf_file=golden.FILES[name])
+    model = AutoModelForCausalLM.from_pretrained(path, gguf_file=golden.FILES[name], dtype=torch.float32)
     model.eval()
     spec = json.loads((HERE / "prompts.json").read_text(encoding="utf-8"))
     chat = name == "smollm2"

@@ -2,9 +2,10 @@
  *
  * reference.c - a model beside its reference answers, teacher-forced.
  *
- *   reference MODEL.gguf GOLDEN DEVICE
+ *   reference MODEL.gguf GOLDEN DEVICE STEP
  *
- * Prints one "name value" a line; tests/golden/check_reference.py judges them.
+ * STEP 1 is everything; else every STEP-th prompt and that part of the text.  Prints one
+ * "name value" a line; tests/integration/reference judges them.
  *   max_relative    greatest |logit - reference| / max |reference|, over the reference's top ids
  *   order_wrong     positions with another best token although the reference's two best are
  *                   further apart than twice 1e-3 max |reference|
@@ -15,14 +16,14 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "runtime/formats/gguf.h"
 #include "runtime/model/model.h"
 #include "tests/runtime/reference/golden.h"
 
-enum { CHUNK = 64, POSITIONS_MAX = 2048, BLOCKS = POSITIONS_MAX / MODEL_BLOCK_SIZE };
+enum { STEP_MAX = 20, CHUNK = 64, POSITIONS_MAX = 2048, BLOCKS = POSITIONS_MAX / MODEL_BLOCK_SIZE };
 
 static const double tolerance = 1e-3;
 
@@ -36,6 +37,7 @@ struct figures {
 
 struct run {
     struct model *model;
+    uint32_t step;
     uint32_t n_vocab;
     float *logits; /* [CHUNK][n_vocab] */
     uint32_t blocks[BLOCKS];
@@ -123,7 +125,7 @@ static void compare(const struct run *run, const float *row, const struct golden
 
 static int run_prompts(struct run *run, const struct golden *g, struct figures *f, struct err *err)
 {
-    for (uint32_t i = 0; i < golden_n_prompts(g); i++) {
+    for (uint32_t i = 0; i < golden_n_prompts(g); i += run->step) {
         const struct golden_prompt *p = golden_prompt_at(g, i);
 
         for (uint32_t at = 0; at < p->n_total; at += CHUNK) {
@@ -148,7 +150,7 @@ static int run_text(struct run *run, const struct golden *g, double *ret_ours,
 {
     const int32_t *tokens;
     const float *probabilities;
-    uint32_t n = golden_text(g, &tokens, &probabilities);
+    uint32_t n = golden_text(g, &tokens, &probabilities) / run->step;
     double ours = 0;
     double reference = 0;
 
@@ -171,11 +173,11 @@ static int run_text(struct run *run, const struct golden *g, double *ret_ours,
     return 0;
 }
 
-static int run_all(char **argv, struct err *err)
+static int run_all(char **argv, uint32_t step, struct err *err)
 {
     CLEANUP(gguf_freep) struct gguf *file = NULL;
     CLEANUP(golden_freep) struct golden *golden = NULL;
-    struct run run = {0};
+    struct run run = {.step = step};
     struct figures f = {0};
     double ours = 0;
     double reference = 0;
@@ -205,12 +207,13 @@ static int run_all(char **argv, struct err *err)
 int main(int argc, char **argv)
 {
     struct err err;
+    uint64_t step;
 
-    if (argc != 4) {
-        fprintf(stderr, "usage: reference MODEL.gguf GOLDEN DEVICE\n");
+    if (argc != 5 || parse_u64(argv[4], 1, STEP_MAX, &step, &err) < 0) {
+        fprintf(stderr, "usage: reference MODEL.gguf GOLDEN DEVICE STEP\n");
         return 2;
     }
-    if (run_all(argv, &err) < 0) {
+    if (run_all(argv, (uint32_t)step, &err) < 0) {
         fprintf(stderr, "reference: %s\n", err.msg);
         return 1;
     }
