@@ -76,9 +76,10 @@ void config_help(const struct option *table, size_t n, const char *usage, struct
         }
         add_help_line(out, &table[i]);
     }
-    str_adds(out, "\nEvery option can also stand in the environment (--log-level is "
-                  "PENSTOCK_LOG_LEVEL) and in the\nYAML file of --config (log-level: debug). A flag "
-                  "wins over the environment, the environment\nover the file.\n");
+    str_adds(out,
+             "\nEvery option can also stand in the environment (--log-level is "
+             "PENSTOCK_LOG_LEVEL) and in the\nYAML file of --config (log-level: debug). A flag "
+             "wins over the environment, the environment\nover the file.\n");
 }
 
 static void add_yaml_text(struct str *out, const char *s)

@@ -11,6 +11,18 @@ set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
+# Compiled files are kept outside the tree, so that a fresh clone builds in seconds once the cache
+# is warm.
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER)
+    set(cache "$ENV{PENSTOCK_CACHE}")
+    if(NOT cache)
+        set(cache "$ENV{HOME}/.cache/penstock")
+    endif()
+    set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DIR=${cache}/ccache
+        CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=2G ${CCACHE})
+endif()
+
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 foreach(lib libcurl libmicrohttpd libcjson yaml-0.1 libcrypto libssl gnutls libpcre2-8)
@@ -67,11 +79,11 @@ function(penstock_test name)
     cmake_parse_arguments(A "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
     add_executable(${name} ${A_SOURCES})
     target_link_libraries(${name} PRIVATE penstock_flags ${A_DEPS} PkgConfig::cmocka)
-    target_compile_definitions(${name} PRIVATE TEST_DATA_DIR="${CMAKE_SOURCE_DIR}/tests")
+    target_compile_definitions(${name} PRIVATE TEST_DATA_DIR="tests")
     add_test(NAME ${name} COMMAND ${name})
     if(NOT A_TIMEOUT)
         set(A_TIMEOUT 120)
     endif()
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT}
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
         ENVIRONMENT "ASAN_OPTIONS=detect_leaks=1;TSAN_OPTIONS=halt_on_error=1")
 endfunction()
