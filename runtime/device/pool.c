@@ -33,6 +33,7 @@
 
 #include "base/assertion.h"
 #include "base/mem.h"
+#include DEVICE_SPIN
 
 enum { SPINS = 2000, CACHE_LINE = 64, ITEM_BITS = 24, CHUNKS_PER_THREAD = 4 };
 
@@ -70,7 +71,7 @@ static void event_wait(struct event *e, unsigned old)
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&e->word, memory_order_acquire) != old)
             return;
-        __builtin_ia32_pause();
+        spin_turn();
     }
     atomic_fetch_add(&e->sleepers, 1);
     while (atomic_load(&e->word) == old)
