@@ -28,9 +28,10 @@ static int make_tokens(void **state)
 }
 
 /* Logits of tokens_a in slot 2, computed in chunks of the given sizes (0 ends; the last repeats),
- * each chunk beside as many tokens of another sequence as it says. */
+ * each chunk beside tokens of another sequence (company), without the blocks behind the window
+ * (left_behind). */
 static float *logits_of(const struct tiny *t, const char *device, unsigned n_threads,
-                        const uint32_t *chunks, bool company)
+                        const uint32_t *chunks, bool company, bool left_behind)
 {
     struct model *m = tiny_model(t, device, n_threads);
     uint32_t n_vocab = model_info(m)->n_vocab;
@@ -43,7 +44,11 @@ static float *logits_of(const struct tiny *t, const char *device, unsigned n_thr
         uint32_t n_other = company && other + 13 <= N ? 13 : 0;
         struct tiny_seq seqs[2] = {
                 {.slot = 5, .tokens = tokens_b + other, .n_tokens = n_other, .start_pos = other},
-                {.slot = 2, .tokens = tokens_a + at, .n_tokens = n, .start_pos = at},
+                {.slot = 2,
+                 .tokens = tokens_a + at,
+                 .n_tokens = n,
+                 .start_pos = at,
+                 .left_behind = left_behind},
         };
 
         if (n_other == 0)
@@ -79,10 +84,11 @@ static void check(const char *arch, const char *device)
     size_t bytes;
 
     tiny_init(&t, arch);
-    want = logits_of(&t, device, 1, whole, false);
+    want = logits_of(&t, device, 1, whole, false, false);
     bytes = (size_t)N * (strcmp(arch, "llama") == 0 ? 50 : 70) * sizeof(*want);
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        float *got = logits_of(&t, device, table[i].n_threads, table[i].chunks, table[i].company);
+        float *got = logits_of(&t, device, table[i].n_threads, table[i].chunks, table[i].company,
+                               table[i].left_behind);
 
         if (memcmp(want, got, bytes) != 0)
             fail_msg("%s on %s differs in row %zu", arch, device, i);

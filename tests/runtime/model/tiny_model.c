@@ -6,7 +6,7 @@
 #include "tests/kernels/kernel_data.h"
 #include "tests/support.h"
 
-enum { SLOTS = 8, TOKENS = 200, BLOCKS_A_SLOT = 5, NAME_BYTES = 64, KEY_BYTES = 96 };
+enum { SLOTS = 8, TOKENS = 200, BLOCKS_A_SLOT = 5, WINDOW = 40, NAME_BYTES = 64, KEY_BYTES = 96 };
 
 struct sizes {
     uint32_t layers, width, heads, kv_heads, head_dim, ff, vocab;
@@ -45,7 +45,7 @@ void tiny_keys(struct gguf_builder *b, const char *arch)
     if (s.gemma) {
         key_u32(b, arch, "attention.key_length", s.head_dim);
         key_u32(b, arch, "attention.value_length", s.head_dim);
-        key_u32(b, arch, "attention.sliding_window", 40);
+        key_u32(b, arch, "attention.sliding_window", WINDOW);
     }
 }
 
@@ -152,14 +152,25 @@ struct batch {
     int32_t tokens[TOKENS];
     struct plan_seq seqs[SLOTS];
     struct plan_sample samples[SLOTS];
-    uint32_t blocks[SLOTS * BLOCKS_A_SLOT];
+    uint32_t blocks[SLOTS * 2 * BLOCKS_A_SLOT]; /* a table for each group */
     struct step_plan plan;
 };
+
+static void fill_table(const struct tiny_seq *s, uint32_t group, uint32_t *table)
+{
+    for (uint32_t k = 0; k < BLOCKS_A_SLOT; k++) {
+        bool behind = (k + 1) * MODEL_BLOCK_SIZE + WINDOW <= s->start_pos + 1;
+
+        table[k] = s->slot * BLOCKS_A_SLOT + (k * 3 + 1) % BLOCKS_A_SLOT;
+        if (group == 1 && s->left_behind && behind)
+            table[k] = PLAN_BLOCK_NONE;
+    }
+}
 
 static void batch_make(struct batch *b, const struct tiny_seq *seqs, uint32_t n_seqs)
 {
     *b = (struct batch){.plan = {.n_seqs = n_seqs,
-                                 .n_block_ids = n_seqs * BLOCKS_A_SLOT,
+                                 .n_block_ids = n_seqs * 2 * BLOCKS_A_SLOT,
                                  .tokens = b->tokens,
                                  .seqs = b->seqs,
                                  .samples = b->samples,
@@ -174,12 +185,10 @@ static void batch_make(struct batch *b, const struct tiny_seq *seqs, uint32_t n_
                                 .start_pos = s->start_pos,
                                 .sample = PLAN_NO_SAMPLE};
         for (uint32_t g = 0; g < 2; g++) {
-            to->table_first[g] = i * BLOCKS_A_SLOT;
+            to->table_first[g] = (i * 2 + g) * BLOCKS_A_SLOT;
             to->table_len[g] = BLOCKS_A_SLOT;
+            fill_table(s, g, &b->blocks[to->table_first[g]]);
         }
-        for (uint32_t k = 0; k < BLOCKS_A_SLOT; k++)
-            b->blocks[i * BLOCKS_A_SLOT + k] =
-                    s->slot * BLOCKS_A_SLOT + (k * 3 + 1) % BLOCKS_A_SLOT;
         memcpy(b->tokens + b->plan.n_tokens, s->tokens, s->n_tokens * sizeof(*s->tokens));
         b->plan.n_tokens += s->n_tokens;
         if (s->sample) {

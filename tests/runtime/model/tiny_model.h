@@ -33,6 +33,7 @@ struct tiny_seq {
     uint32_t start_pos;
     bool sample;
     float temperature;
+    bool left_behind; /* blocks before the window are gone from the second group's table */
 };
 /* Sequence in slot s has blocks 5 s .. 5 s + 4 (160 positions), in an order of its own. */
 void tiny_logits(struct model *m, const struct tiny_seq *seqs, uint32_t n_seqs, float *ret_logits);
