@@ -75,9 +75,10 @@ static void check(const char *arch, const char *device)
         unsigned n_threads;
         const uint32_t *chunks;
         bool company;
+        bool left_behind;
     } table[] = {
-            {1, single, false}, {2, odd, false},   {3, whole, false},
-            {5, odd, true},     {2, single, true}, {1, whole, true},
+            {1, single, false, false}, {2, odd, false, true},   {3, whole, false, false},
+            {5, odd, true, false},     {2, single, true, true}, {1, whole, true, false},
     };
     struct tiny t;
     float *want;
