@@ -229,7 +229,9 @@ class Sandbox:
                    "--kill-child", "--fork", "sh", "-c", "trap '' CHLD; exec sleep infinity"]
         if not self.keep:
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        self.keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        with open(self.dir / "keeper.log", "ab") as log:  # no pipe of ours stays open in one that is kept
+            self.keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                           start_new_session=True)
         own = os.readlink("/proc/self/ns/net")
         deadline = time.monotonic() + 10
         while True:
@@ -238,7 +240,8 @@ class Sandbox:
                 self.target = child
                 return
             if time.monotonic() > deadline or self.keeper.poll() is not None:
-                raise RuntimeError("no namespaces: root rights and CAP_SYS_ADMIN are needed")
+                raise RuntimeError("no namespaces, which need root rights and CAP_SYS_ADMIN: "
+                                   f"{(self.dir / 'keeper.log').read_text()}")
             time.sleep(0.01)
 
     @staticmethod
