@@ -112,7 +112,8 @@ class Demo:
                 raise Failed(f"the service is not Ready after 180 s; {told or 'it has no status'}")
             time.sleep(0.2)
         self.row("time to Ready", f"{time.monotonic() - start:.1f} s")
-        self.url = f"http://{self.cluster.address('default', 'chat')}:8000"
+        self.step = "reaching the service"
+        self.url = penstock.reach(self.cluster)
 
     def chat(self):
         self.step = "asking for a chat answer"

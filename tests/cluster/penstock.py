@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The product on a Node: installing the chart, reading a service's status, explaining a failure."""
 
+import http.client
 import os
 import pathlib
+import time
 
 from tests.cluster.node import ROOT
 
@@ -47,6 +49,26 @@ def condition(found, kind):
         if c["type"] == kind:
             return c
     return {"status": None, "reason": None, "message": None}
+
+
+def reach(cluster, namespace="default", name="chat", timeout=15):
+    """The URL of a Ready service, once kube-proxy knows its endpoints too."""
+    host = f"{cluster.address(namespace, name)}:8000"
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection = http.client.HTTPConnection(host, timeout=5)
+            cluster.inside(connection.request, "GET", "/readyz")
+            if connection.getresponse().status == 200:
+                return f"http://{host}"
+            problem = "not ready"
+        except OSError as e:
+            problem = e
+        finally:
+            connection.close()
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no way to {name} through its Service {host}: {problem}")
+        time.sleep(0.1)
 
 
 def metric(cluster, name, namespace="default", service_name="chat"):

@@ -78,7 +78,7 @@ class World:
         return [p for p in found if "deletionTimestamp" not in p["metadata"]]
 
     def url(self, name="chat"):
-        return f"http://{self.cluster.address(self.namespace, name)}:8000"
+        return penstock.reach(self.cluster, self.namespace, name)
 
     def kubectl(self, *args, **kwargs):
         return self.cluster.kubectl("-n", self.namespace, *args, **kwargs)

@@ -10,8 +10,8 @@ from conftest import GROUP, kill, processes, until, writes
 from tests.cluster import penstock
 
 
-def client(world):
-    return openai.OpenAI(base_url=f"{world.url()}/v1", api_key="none", max_retries=0, timeout=60,
+def client(world, url=None):
+    return openai.OpenAI(base_url=f"{url or world.url()}/v1", api_key="none", max_retries=0, timeout=60,
                          _strict_response_validation=True)
 
 
@@ -27,11 +27,11 @@ class Load:
 
     def __init__(self, world, n=3):
         self.stop, self.answered, self.failures = threading.Event(), 0, []
-        self.world = world
+        self.world, self.url = world, world.url()
         self.threads = [threading.Thread(target=world.cluster.inside, args=(self.work,)) for _ in range(n)]
 
     def work(self):
-        api = client(self.world)
+        api = client(self.world, self.url)
         while not self.stop.is_set():
             try:
                 ask(api)
