@@ -74,7 +74,7 @@ class Demo:
     def prepare(self):
         with self.doing("building the operator and the runtime", "build"):
             self.shell(["cmake", "--preset", "release"])
-            self.shell(["cmake", "--build", "build/release"])
+            self.shell(["cmake", "--build", "build/release", "-t", "penstock-operator", "-t", "penstock-runtime"])
             self.shell(["scripts/image.sh"])
         with self.doing("getting the model SmolLM2-135M-Instruct"):
             self.shell(["scripts/fetch-models.sh", "smollm2"])
