@@ -171,3 +171,12 @@ def test_the_certificate_is_shared_and_made_again(operator, cluster, world):
     cluster.kubectl("delete", "secret", "penstock-operator-tls", "-n", SYSTEM)
     until(lambda: cluster.get("apiservice", "v1beta2.custom.metrics.k8s.io")["spec"]["caBundle"] != ca, 40)
     until(lambda: available(cluster), 40)
+
+    # A spoilt certificate is issued anew by the same authority.
+    ca = cluster.get("apiservice", "v1beta2.custom.metrics.k8s.io")["spec"]["caBundle"]
+    cluster.kubectl("patch", "secret", "penstock-operator-tls", "-n", SYSTEM, "--type=merge", "-p",
+                    '{"data":{"tls.crt":"eA=="}}')
+    until(lambda: cluster.get("secret", "penstock-operator-tls", "-n", SYSTEM)["data"]["tls.crt"] != "eA==", 40)
+    assert cluster.get("secret", "penstock-operator-tls", "-n", SYSTEM)["data"]["ca.crt"] == ca
+    time.sleep(2)
+    assert available(cluster)

@@ -3,7 +3,7 @@
 
 import yaml
 
-from conftest import ACCOUNT, ROOT, SYSTEM
+from conftest import ACCOUNT, GROUP, ROOT, SYSTEM, until
 
 # Needed where a cluster guards blockOwnerDeletion; a plain API server does not ask.
 NOT_SEEN_HERE = {("update", "inferenceservices/finalizers")}
@@ -46,3 +46,19 @@ def test_no_right_is_missing_and_none_is_idle(cluster):
                                        "apiservices")}
     assert allowed - reader <= granted(cluster)
     assert granted(cluster) - allowed - creates - NOT_SEEN_HERE == set()
+
+
+def test_removing_the_chart_leaves_the_definition_and_nothing_else(cluster, operator):
+    """The very last: what the operator made for itself goes with the chart, services stay."""
+    operator.start()
+    until(lambda: cluster.get("apiservice", "v1beta2.custom.metrics.k8s.io"))
+    cluster.kubectl("create", "ns", "stays")
+    cluster.apply({"apiVersion": GROUP, "kind": "InferenceService", "metadata": {"name": "chat", "namespace": "stays"},
+                   "spec": {"model": {"source": "hf://org/repo/file.gguf"}}})
+    until(lambda: cluster.get("deploy", "chat", "-n", "stays"))
+    operator.stop()
+    cluster.helm("uninstall", "penstock", "-n", SYSTEM)
+    until(lambda: cluster.get("apiservice", "v1beta2.custom.metrics.k8s.io") is None
+          and cluster.get("secret", "penstock-operator-tls", "-n", SYSTEM) is None, 60)
+    assert cluster.get("crd", "inferenceservices.serving.penstock.io")
+    assert cluster.get("psvc", "chat", "-n", "stays") and cluster.get("deploy", "chat", "-n", "stays")
