@@ -66,6 +66,17 @@ INLINE void add_mins(const uint8_t *mins, const struct gemm_cols *cols, uint32_t
     }
 }
 
+INLINE void add_scaled(const uint8_t *scales, const struct gemm_cols *cols, uint32_t g,
+                       __m256i t[][HALVES], __m256 f[][HALVES], uint32_t n_cols)
+{
+    for (int h = 0; h < HALVES; h++) {
+        __m256 d = load_half(scales + (size_t)h * 16);
+
+        for (uint32_t c = 0; c < n_cols; c++)
+            f[c][h] = scaled(f[c][h], d, cols->scale[c * cols->group_stride + g], t[c][h]);
+    }
+}
+
 INLINE void form_4(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols, float *out,
                    uint32_t n_cols)
 {
@@ -106,6 +117,74 @@ INLINE void form_4(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols
     put(out, f, n_cols);
 }
 
+/* The fifth bits of half a step: 32 bits, one a byte of the vector. */
+INLINE __m256i with_fifth(__m256i q, const uint8_t *bits)
+{
+    const __m256i spread =
+            _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i each = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    int32_t mask;
+    __m256i m;
+
+    memcpy(&mask, bits, sizeof(mask));
+    m = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(mask), spread), each);
+    m = _mm256_cmpeq_epi8(m, each);
+    return _mm256_or_si256(q, _mm256_and_si256(m, _mm256_set1_epi8(16)));
+}
+
+/* Products of the steps 2 x pair and 2 x pair + 1 and of those 16 inputs further: as many as an
+ * int16 holds. */
+INLINE void dot_5(const uint8_t *tile, const struct gemm_cols *cols, uint32_t g, int pair,
+                  __m256i t[][HALVES], uint32_t n_cols)
+{
+    const __m256i nibble = _mm256_set1_epi8(15);
+    const __m256i ones = _mm256_set1_epi16(1);
+    const uint8_t *bits = tile + LAYOUT_4_VALUES;
+
+    for (int h = 0; h < HALVES; h++) {
+        __m256i words[COLS];
+
+        for (uint32_t c = 0; c < n_cols; c++)
+            words[c] = _mm256_setzero_si256();
+        for (int s = 2 * pair; s < 2 * pair + 2; s++) {
+            __m256i b = load(tile + s * LAYOUT_STEP_BYTES + h * 32);
+            __m256i low = with_fifth(_mm256_and_si256(b, nibble), bits + s * 8 + h * 4);
+            __m256i high = with_fifth(_mm256_and_si256(_mm256_srli_epi16(b, 4), nibble),
+                                      bits + (s + LAYOUT_STEPS / 2) * 8 + h * 4);
+
+            for (uint32_t c = 0; c < n_cols; c++) {
+                size_t at = (size_t)g * K_GROUP + (size_t)s * 4;
+                __m256i p = _mm256_maddubs_epi16(low, four(cols, c, at));
+
+                p = _mm256_add_epi16(p, _mm256_maddubs_epi16(high, four(cols, c, at + 16)));
+                words[c] = _mm256_add_epi16(words[c], p);
+            }
+        }
+        for (uint32_t c = 0; c < n_cols; c++)
+            t[c][h] = _mm256_add_epi32(t[c][h], _mm256_madd_epi16(words[c], ones));
+    }
+}
+
+INLINE void form_5(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols, float *out,
+                   uint32_t n_cols)
+{
+    __m256 f[COLS][HALVES];
+
+    for (uint32_t c = 0; c < n_cols; c++)
+        f[c][0] = f[c][1] = _mm256_setzero_ps();
+    for (uint32_t g = 0; g < n; g++, tile += LAYOUT_5_VALUES + 2 * LAYOUT_SCALES_BYTES) {
+        __m256i t[COLS][HALVES];
+
+        for (uint32_t c = 0; c < n_cols; c++)
+            t[c][0] = t[c][1] = _mm256_setzero_si256();
+        for (int pair = 0; pair < LAYOUT_STEPS / 4; pair++)
+            dot_5(tile, cols, g, pair, t, n_cols);
+        add_scaled(tile + LAYOUT_5_VALUES, cols, g, t, f, n_cols);
+        add_mins(tile + LAYOUT_5_VALUES + LAYOUT_SCALES_BYTES, cols, g, f, n_cols);
+    }
+    put(out, f, n_cols);
+}
+
 /* Products of the steps from .. to - 1 of group g. */
 INLINE void dot_8(const uint8_t *values, const struct gemm_cols *cols, uint32_t g, int from, int to,
                   __m256i t[][HALVES], uint32_t n_cols)
@@ -133,17 +212,6 @@ INLINE void dot_8(const uint8_t *values, const struct gemm_cols *cols, uint32_t 
     }
 }
 
-INLINE void add_scaled(const uint8_t *scales, const struct gemm_cols *cols, uint32_t g,
-                       __m256i t[][HALVES], __m256 f[][HALVES], uint32_t n_cols)
-{
-    for (int h = 0; h < HALVES; h++) {
-        __m256 d = load_half(scales + (size_t)h * 16);
-
-        for (uint32_t c = 0; c < n_cols; c++)
-            f[c][h] = scaled(f[c][h], d, cols->scale[c * cols->group_stride + g], t[c][h]);
-    }
-}
-
 /* All 8-bit forms. */
 INLINE void form_8(enum form form, const uint8_t *tile, uint32_t n, const struct gemm_cols *cols,
                    float *out, uint32_t n_cols)
@@ -165,8 +233,6 @@ INLINE void form_8(enum form form, const uint8_t *tile, uint32_t n, const struct
         } else {
             dot_8(tile, cols, g, 0, LAYOUT_STEPS, t, n_cols);
             add_scaled(scales, cols, g, t, f, n_cols);
-            if (form == FORM_8_MIN)
-                add_mins(scales + LAYOUT_SCALES_BYTES, cols, g, f, n_cols);
         }
     }
     put(out, f, n_cols);
@@ -211,8 +277,8 @@ INLINE void form_float(enum form form, const uint8_t *tile, uint32_t n,
     }
 #define INSTANCES(n_cols)                                                      \
     INSTANCE(form_4_##n_cols, form_4(tile, n, c, out, n_cols))                 \
+    INSTANCE(form_5_##n_cols, form_5(tile, n, c, out, n_cols))                 \
     INSTANCE(form_8_##n_cols, form_8(FORM_8, tile, n, c, out, n_cols))         \
-    INSTANCE(form_8_min_##n_cols, form_8(FORM_8_MIN, tile, n, c, out, n_cols)) \
     INSTANCE(form_8_two_##n_cols, form_8(FORM_8_TWO, tile, n, c, out, n_cols)) \
     INSTANCE(form_f32_##n_cols, form_float(FORM_F32, tile, n, c, out, n_cols)) \
     INSTANCE(form_f16_##n_cols, form_float(FORM_F16, tile, n, c, out, n_cols)) \
@@ -235,7 +301,7 @@ void k_matmul_avx2(const struct k_matmul *a, uint32_t first, uint32_t end)
                     {
                             [FORM_4] = ROW(form_4),
                             [FORM_8] = ROW(form_8),
-                            [FORM_8_MIN] = ROW(form_8_min),
+                            [FORM_5] = ROW(form_5),
                             [FORM_8_TWO] = ROW(form_8_two),
                             [FORM_F32] = ROW(form_f32),
                             [FORM_F16] = ROW(form_f16),

@@ -97,6 +97,49 @@ INLINE void form_4(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols
     put(out, f, n_cols);
 }
 
+/* The fifth bits of a step: a mask over the vector's bytes. */
+INLINE __m512i with_fifth(__m512i q, const uint8_t *bits)
+{
+    uint64_t mask;
+
+    memcpy(&mask, bits, sizeof(mask));
+    return _mm512_mask_add_epi8(q, mask, q, _mm512_set1_epi8(16));
+}
+
+INLINE void form_5(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols, float *out,
+                   uint32_t n_cols)
+{
+    const __m512i nibble = _mm512_set1_epi8(15);
+    __m512 f[COLS];
+
+    for (uint32_t c = 0; c < n_cols; c++)
+        f[c] = _mm512_setzero_ps();
+    for (uint32_t g = 0; g < n; g++, tile += LAYOUT_5_VALUES + 2 * LAYOUT_SCALES_BYTES) {
+        const int8_t *q = cols->q + (size_t)g * K_GROUP;
+        const uint8_t *bits = tile + LAYOUT_4_VALUES;
+        __m512i t[COLS];
+
+        for (uint32_t c = 0; c < n_cols; c++)
+            t[c] = _mm512_setzero_si512();
+        for (int s = 0; s < LAYOUT_STEPS / 2; s++) {
+            __m512i b = load(tile + s * LAYOUT_STEP_BYTES);
+            __m512i low = with_fifth(_mm512_and_si512(b, nibble), bits + s * 8);
+            __m512i high = with_fifth(_mm512_and_si512(_mm512_srli_epi16(b, 4), nibble),
+                                      bits + (s + LAYOUT_STEPS / 2) * 8);
+
+            for (uint32_t c = 0; c < n_cols; c++) {
+                const int8_t *a = q + c * cols->q_stride + (size_t)s * 4;
+
+                t[c] = _mm512_dpbusd_epi32(t[c], low, four(a));
+                t[c] = _mm512_dpbusd_epi32(t[c], high, four(a + 16));
+            }
+        }
+        add_scaled(tile + LAYOUT_5_VALUES, cols, g, t, f, n_cols);
+        add_mins(tile + LAYOUT_5_VALUES + LAYOUT_SCALES_BYTES, cols, g, f, n_cols);
+    }
+    put(out, f, n_cols);
+}
+
 /* Steps from .. to - 1 of a group, added to t. */
 INLINE void dot_8(const uint8_t *values, const struct gemm_cols *cols, const int8_t *q, int from,
                   int to, __m512i t[], uint32_t n_cols)
@@ -120,25 +163,20 @@ INLINE __m512i offset_16(const int8_t *q)
     return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_broadcastd_epi32(sum));
 }
 
-INLINE void form_8(enum form form, const uint8_t *tile, uint32_t n, const struct gemm_cols *cols,
-                   float *out, uint32_t n_cols)
+INLINE void form_8(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols, float *out,
+                   uint32_t n_cols)
 {
     __m512 f[COLS];
-    size_t bytes = LAYOUT_8_VALUES + (form == FORM_8 ? 1 : 2) * LAYOUT_SCALES_BYTES;
 
     for (uint32_t c = 0; c < n_cols; c++)
         f[c] = _mm512_setzero_ps();
-    for (uint32_t g = 0; g < n; g++, tile += bytes) {
-        const uint8_t *scales = tile + LAYOUT_8_VALUES;
-        const int8_t *q = cols->q + (size_t)g * K_GROUP;
+    for (uint32_t g = 0; g < n; g++, tile += LAYOUT_8_VALUES + LAYOUT_SCALES_BYTES) {
         __m512i t[COLS];
 
         for (uint32_t c = 0; c < n_cols; c++)
             t[c] = _mm512_set1_epi32(-128 * cols->total[c * cols->group_stride + g]);
-        dot_8(tile, cols, q, 0, LAYOUT_STEPS, t, n_cols);
-        add_scaled(scales, cols, g, t, f, n_cols);
-        if (form == FORM_8_MIN)
-            add_mins(scales + LAYOUT_SCALES_BYTES, cols, g, f, n_cols);
+        dot_8(tile, cols, cols->q + (size_t)g * K_GROUP, 0, LAYOUT_STEPS, t, n_cols);
+        add_scaled(tile + LAYOUT_8_VALUES, cols, g, t, f, n_cols);
     }
     put(out, f, n_cols);
 }
@@ -198,8 +236,8 @@ INLINE void form_float(enum form form, const uint8_t *tile, uint32_t n,
     }
 #define INSTANCES(n_cols)                                                      \
     INSTANCE(form_4_##n_cols, form_4(tile, n, c, out, n_cols))                 \
-    INSTANCE(form_8_##n_cols, form_8(FORM_8, tile, n, c, out, n_cols))         \
-    INSTANCE(form_8_min_##n_cols, form_8(FORM_8_MIN, tile, n, c, out, n_cols)) \
+    INSTANCE(form_5_##n_cols, form_5(tile, n, c, out, n_cols))                 \
+    INSTANCE(form_8_##n_cols, form_8(tile, n, c, out, n_cols))                 \
     INSTANCE(form_8_two_##n_cols, form_8_two(tile, n, c, out, n_cols))         \
     INSTANCE(form_f32_##n_cols, form_float(FORM_F32, tile, n, c, out, n_cols)) \
     INSTANCE(form_f16_##n_cols, form_float(FORM_F16, tile, n, c, out, n_cols)) \
@@ -226,7 +264,7 @@ void k_matmul_avx512(const struct k_matmul *a, uint32_t first, uint32_t end)
                     {
                             [FORM_4] = ROW(form_4),
                             [FORM_8] = ROW(form_8),
-                            [FORM_8_MIN] = ROW(form_8_min),
+                            [FORM_5] = ROW(form_5),
                             [FORM_8_TWO] = ROW(form_8_two),
                             [FORM_F32] = ROW(form_f32),
                             [FORM_F16] = ROW(form_f16),

@@ -31,6 +31,19 @@ static int32_t dot_4(const uint8_t *values, const int8_t *a, uint32_t output)
     return t;
 }
 
+/* What the fifth bits add. */
+static int32_t dot_fifth(const uint8_t *bits, const int8_t *a, uint32_t output)
+{
+    int32_t t = 0;
+
+    for (uint32_t i = 0; i < K_GROUP; i++) {
+        uint32_t bit = output * 4 + i % 4;
+
+        t += ((bits[i / 4 * K_TILE / 2 + bit / 8] >> (bit % 8)) & 1) * a[i];
+    }
+    return 16 * t;
+}
+
 /* Steps from .. to - 1 of an 8-bit form. */
 static int32_t dot_8(const uint8_t *values, const int8_t *a, uint32_t output, int from, int to)
 {
@@ -56,6 +69,20 @@ static void form_4(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols
         }
 }
 
+static void form_5(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols, float *out)
+{
+    memset(out, 0, K_TILE * sizeof(*out));
+    for (uint32_t g = 0; g < n; g++, tile += LAYOUT_5_VALUES + 2 * LAYOUT_SCALES_BYTES)
+        for (uint32_t o = 0; o < K_TILE; o++) {
+            const int8_t *a = cols->q + (size_t)g * K_GROUP;
+            float t = (float)(dot_4(tile, a, o) + dot_fifth(tile + LAYOUT_4_VALUES, a, o));
+
+            out[o] = fmaf(half_at(tile + LAYOUT_5_VALUES, o) * cols->scale[g], t, out[o]);
+            out[o] = fmaf(half_at(tile + LAYOUT_5_VALUES + LAYOUT_SCALES_BYTES, o), cols->sum[g],
+                          out[o]);
+        }
+}
+
 static void form_8(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols, float *out)
 {
     memset(out, 0, K_TILE * sizeof(*out));
@@ -64,19 +91,6 @@ static void form_8(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols
             float t = (float)dot_8(tile, cols->q + (size_t)g * K_GROUP, o, 0, LAYOUT_STEPS);
 
             out[o] = fmaf(half_at(tile + LAYOUT_8_VALUES, o) * cols->scale[g], t, out[o]);
-        }
-}
-
-static void form_8_min(const uint8_t *tile, uint32_t n, const struct gemm_cols *cols, float *out)
-{
-    memset(out, 0, K_TILE * sizeof(*out));
-    for (uint32_t g = 0; g < n; g++, tile += LAYOUT_8_VALUES + 2 * LAYOUT_SCALES_BYTES)
-        for (uint32_t o = 0; o < K_TILE; o++) {
-            float t = (float)dot_8(tile, cols->q + (size_t)g * K_GROUP, o, 0, LAYOUT_STEPS);
-
-            out[o] = fmaf(half_at(tile + LAYOUT_8_VALUES, o) * cols->scale[g], t, out[o]);
-            out[o] = fmaf(half_at(tile + LAYOUT_8_VALUES + LAYOUT_SCALES_BYTES, o), cols->sum[g],
-                          out[o]);
         }
 }
 
@@ -132,8 +146,8 @@ void k_matmul_portable(const struct k_matmul *a, uint32_t first, uint32_t end)
             .tile =
                     {
                             [FORM_4] = {form_4},
+                            [FORM_5] = {form_5},
                             [FORM_8] = {form_8},
-                            [FORM_8_MIN] = {form_8_min},
                             [FORM_8_TWO] = {form_8_two},
                             [FORM_F32] = {form_f32},
                             [FORM_F16] = {form_f16},

@@ -32,12 +32,12 @@ enum form layout_form(enum k_type type)
     case K_Q4_1:
     case K_Q4_K:
         return FORM_4;
+    case K_Q5_0:
     case K_Q5_1:
     case K_Q5_K:
-        return FORM_8_MIN;
+        return FORM_5;
     case K_Q6_K:
         return FORM_8_TWO;
-    case K_Q5_0:
     case K_Q8_0:
         break;
     }
@@ -49,7 +49,7 @@ size_t layout_group_bytes(enum form form)
     static const size_t bytes[FORM_COUNT] = {
             [FORM_4] = LAYOUT_4_VALUES + 2 * LAYOUT_SCALES_BYTES,
             [FORM_8] = LAYOUT_8_VALUES + LAYOUT_SCALES_BYTES,
-            [FORM_8_MIN] = LAYOUT_8_VALUES + 2 * LAYOUT_SCALES_BYTES,
+            [FORM_5] = LAYOUT_5_VALUES + 2 * LAYOUT_SCALES_BYTES,
             [FORM_8_TWO] = LAYOUT_8_VALUES + 2 * LAYOUT_SCALES_BYTES,
             [FORM_F32] = 4 * K_TILE,
             [FORM_F16] = 2 * K_TILE,
@@ -77,11 +77,11 @@ bool layout_wants_q(enum k_type type)
 }
 
 /* Low nibbles are values 0 .. 15, high ones 16 .. 31. */
-static void nibbles(const uint8_t *b, int offset, struct group *g)
+static void nibbles(const uint8_t *b, struct group *g)
 {
     for (int i = 0; i < 16; i++) {
-        g->q[i] = (b[i] & 15) - offset;
-        g->q[i + 16] = (b[i] >> 4) - offset;
+        g->q[i] = b[i] & 15;
+        g->q[i + 16] = b[i] >> 4;
     }
 }
 
@@ -98,16 +98,17 @@ static void read_small(enum k_type type, const uint8_t *b, struct group *g)
 
     g->scale[0] = g->scale[1] = d;
     if (type == K_Q4_0) {
-        nibbles(b + 2, 0, g);
+        nibbles(b + 2, g);
         g->min = -8 * d;
     } else if (type == K_Q4_1) {
-        nibbles(b + 4, 0, g);
+        nibbles(b + 4, g);
         g->min = k_load_half(b + 2);
     } else if (type == K_Q5_0) {
-        nibbles(b + 6, 16, g);
+        nibbles(b + 6, g);
         add_fifth(b + 2, g);
+        g->min = -16 * d;
     } else if (type == K_Q5_1) {
-        nibbles(b + 8, 0, g);
+        nibbles(b + 8, g);
         add_fifth(b + 4, g);
         g->min = k_load_half(b + 2);
     } else { /* Q8_0; quantisers do not write -128, and 127 on both sides fits the kernels */
@@ -187,30 +188,73 @@ static float get_half(const uint8_t *at, uint32_t output)
     return k_half_to_float(h);
 }
 
-/* Where value i of an output is: byte, and for FORM_4 whether in the high nibble. */
+/* Where the scales of a group are: after the values. */
+static size_t scales_at(enum form form)
+{
+    if (form == FORM_4)
+        return LAYOUT_4_VALUES;
+    return form == FORM_5 ? LAYOUT_5_VALUES : LAYOUT_8_VALUES;
+}
+
+/* Byte of value i of an output; nibble forms have input i + 16 in its high half. */
 static size_t value_at(enum form form, uint32_t output, uint32_t i)
 {
-    uint32_t step = i / 4 % (form == FORM_4 ? LAYOUT_STEPS / 2 : LAYOUT_STEPS);
+    uint32_t step = i / 4 % (form < FORM_8 ? LAYOUT_STEPS / 2 : LAYOUT_STEPS);
 
     return (size_t)step * LAYOUT_STEP_BYTES + output * 4 + i % 4;
 }
 
+/* Byte and bit of the fifth bit of value i. */
+static size_t fifth_at(uint32_t output, uint32_t i, uint32_t *ret_bit)
+{
+    uint32_t bit = output * 4 + i % 4;
+
+    *ret_bit = bit % 8;
+    return LAYOUT_4_VALUES + (size_t)(i / 4) * K_TILE / 2 + bit / 8;
+}
+
+static void put_value(enum form form, uint8_t *at, uint32_t output, uint32_t i, int q)
+{
+    uint8_t *byte = at + value_at(form, output, i);
+    uint32_t bit;
+
+    if (form >= FORM_8) {
+        *byte = (uint8_t)(q + 128);
+        return;
+    }
+    *byte = (uint8_t)(*byte | (q & 15) << (i < K_GROUP / 2 ? 0 : 4));
+    if (form == FORM_5) {
+        byte = at + fifth_at(output, i, &bit);
+        *byte = (uint8_t)(*byte | (q >> 4) << bit);
+    }
+}
+
+static int get_value(enum form form, const uint8_t *at, uint32_t output, uint32_t i)
+{
+    int byte = at[value_at(form, output, i)];
+    uint32_t bit;
+    int q;
+
+    if (form >= FORM_8)
+        return byte - 128;
+    q = i < K_GROUP / 2 ? byte & 15 : byte >> 4;
+    if (form == FORM_5) {
+        byte = at[fifth_at(output, i, &bit)];
+        q |= ((byte >> bit) & 1) << 4;
+    }
+    return q;
+}
+
 static void write_group(enum form form, uint8_t *at, uint32_t output, const struct group *g)
 {
-    uint8_t *scales = at + (form == FORM_4 ? LAYOUT_4_VALUES : LAYOUT_8_VALUES);
+    uint8_t *scales = at + scales_at(form);
 
-    for (uint32_t i = 0; i < K_GROUP; i++) {
-        uint8_t *byte = at + value_at(form, output, i);
-
-        if (form != FORM_4)
-            *byte = (uint8_t)(g->q[i] + 128);
-        else
-            *byte = (uint8_t)(*byte | g->q[i] << (i < K_GROUP / 2 ? 0 : 4));
-    }
+    for (uint32_t i = 0; i < K_GROUP; i++)
+        put_value(form, at, output, i, g->q[i]);
     put_half(scales, output, g->scale[0]);
     if (form == FORM_8_TWO)
         put_half(scales + LAYOUT_SCALES_BYTES, output, g->scale[1]);
-    else if (form != FORM_8)
+    else if (form < FORM_8)
         put_half(scales + LAYOUT_SCALES_BYTES, output, g->min);
 }
 
@@ -246,21 +290,17 @@ void layout_pack(const struct k_pack *a, uint32_t first, uint32_t end)
 
 static void embed_group(enum form form, const uint8_t *at, uint32_t output, float scale, float *out)
 {
-    const uint8_t *scales = at + (form == FORM_4 ? LAYOUT_4_VALUES : LAYOUT_8_VALUES);
+    const uint8_t *scales = at + scales_at(form);
     float d[2];
     float min = 0;
 
     d[0] = d[1] = get_half(scales, output);
     if (form == FORM_8_TWO)
         d[1] = get_half(scales + LAYOUT_SCALES_BYTES, output);
-    else if (form != FORM_8)
+    else if (form < FORM_8)
         min = get_half(scales + LAYOUT_SCALES_BYTES, output);
-    for (uint32_t i = 0; i < K_GROUP; i++) {
-        uint8_t byte = at[value_at(form, output, i)];
-        int q = form != FORM_4 ? byte - 128 : (i < K_GROUP / 2 ? byte & 15 : byte >> 4);
-
-        out[i] = ((float)q * d[i / 16] + min) * scale;
-    }
+    for (uint32_t i = 0; i < K_GROUP; i++)
+        out[i] = ((float)get_value(form, at, output, i) * d[i / 16] + min) * scale;
 }
 
 static float embed_float(enum form form, const uint8_t *at, uint32_t output)

@@ -68,13 +68,34 @@ static void make_reference(struct bench *b)
     }
 }
 
-static struct bench bench_new(enum k_type type, struct shape s)
+/* All of a block's bytes the same but its scales, which become 2^-6. */
+static void fill_blocks(enum k_type type, void *stored, size_t n_blocks, int byte)
+{
+    uint32_t bytes = k_block_bytes(type);
+    uint32_t n_halves =
+            type == K_Q4_1 || type == K_Q5_1 || type == K_Q4_K || type == K_Q5_K ? 2 : 1;
+    uint8_t *scale = (uint8_t *)stored + (type == K_Q6_K ? 208 : 0);
+
+    memset(stored, byte, n_blocks * bytes);
+    for (size_t i = 0; i < n_blocks; i++)
+        for (uint32_t h = 0; h < n_halves; h++) {
+            scale[i * bytes + h * 2] = 0;
+            scale[i * bytes + h * 2 + 1] = 0x24;
+        }
+}
+
+/* fill: bytes of every block, and the sign of all activations; -1: random data. */
+static struct bench bench_new(enum k_type type, struct shape s, int fill, float sign)
 {
     struct random r = {s.n_in * 31 + s.n_out};
     struct bench b = {.type = type, .s = s};
     CLEANUP(mem_freep) float *x = random_floats(&r, (size_t)s.n_rows * s.n_in, -2, 2);
 
     b.stored = random_matrix(&r, type, s.n_in, s.n_out);
+    if (fill >= 0)
+        fill_blocks(type, b.stored, (size_t)s.n_out * s.n_in / k_block_len(type), fill);
+    for (size_t i = 0; fill >= 0 && i < (size_t)s.n_rows * s.n_in; i++)
+        x[i] = sign;
     b.act = act_new(s.n_rows, s.n_in);
     pack_rows(k_cpu_ops(0), x, s.n_rows, &b.act);
     for (size_t i = 0; k_block_len(type) > 1 && i < (size_t)s.n_rows * s.n_in; i++)
@@ -129,9 +150,9 @@ static float *product_by_rows(const struct k_ops *ops, const struct bench *b)
     return out;
 }
 
-static void check(enum k_type type, struct shape s)
+static void check(enum k_type type, struct shape s, int fill, float sign)
 {
-    struct bench b = bench_new(type, s);
+    struct bench b = bench_new(type, s, fill, sign);
     size_t n = (size_t)s.n_rows * s.n_out;
     float *best = product(k_cpu_ops(0), &b, UINT32_MAX / 2);
     float *alone = product_by_rows(k_cpu_ops(0), &b);
@@ -157,12 +178,26 @@ static void all_types_and_shapes(void **state)
     (void)state;
     for (size_t t = 0; t < n_all_types; t++)
         for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
-            check(all_types[t], shapes[s]);
+            check(all_types[t], shapes[s], -1, 0);
     for (size_t t = 0; t < 3; t++)
         for (size_t s = 0; s < sizeof(float_shapes) / sizeof(float_shapes[0]); s++)
-            check(all_types[t], float_shapes[s]);
+            check(all_types[t], float_shapes[s], -1, 0);
     for (size_t t = 3; t < 8; t++) /* blocks of 32 */
-        check(all_types[t], (struct shape){.n_in = 576, .n_out = 19, .n_rows = 11});
+        check(all_types[t], (struct shape){.n_in = 576, .n_out = 19, .n_rows = 11}, -1, 0);
+}
+
+/* The greatest integers everywhere, with one sign: no sum on the way may overflow. */
+static void extremes_fit(void **state)
+{
+    static const int fills[] = {0x00, 0x0f, 0x7f, 0x81, 0xf0, 0xff};
+    static const struct shape s = {.n_in = 512, .n_out = 16, .n_rows = 5};
+
+    (void)state;
+    for (size_t t = 3; t < n_all_types; t++)
+        for (size_t f = 0; f < sizeof(fills) / sizeof(fills[0]); f++) {
+            check(all_types[t], s, fills[f], 1);
+            check(all_types[t], s, fills[f], -1);
+        }
 }
 
 /* Several matrices at once, adding to what is there. */
@@ -233,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(all_types_and_shapes),
+            cmocka_unit_test(extremes_fit),
             cmocka_unit_test(several_matrices_and_add),
             cmocka_unit_test(embed_reads_packed_rows),
     };
