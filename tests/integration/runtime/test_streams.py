@@ -8,7 +8,7 @@ import pytest
 
 from server import GEMMA3, SMOLLM2, Server
 
-N, TOKENS = 16, 24
+N, TOKENS = 16, 48
 
 
 def body(i):
