@@ -7,10 +7,10 @@ set -eu
 build="gcc cmake ninja-build pkg-config libmicrohttpd-dev libcurl4-openssl-dev libcjson-dev libyaml-dev
 libssl-dev libgnutls28-dev libpcre2-dev
 libcmocka-dev ca-certificates"
-test="libcmocka-dev ccache clang-14 clang-format-14 libclang-rt-14-dev llvm-14 shellcheck python3-venv
+test="libcmocka-dev ccache clang-14 clang-format-14 libclang-rt-14-dev llvm-14 shellcheck python3-venv python3-pip
 prometheus git"
 cluster="containerd runc containernetworking-plugins iptables conntrack iproute2 ethtool socat
-busybox-static python3-venv procps openssl curl"
+busybox-static python3-venv python3-pip procps openssl curl"
 
 wanted=
 for purpose in "$@"; do
