@@ -56,7 +56,7 @@ class JUnit(Step):
     def run(self):
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "report.xml"
-            code, output = self.execute([*self.command, self.flag.format(report)])
+            code, output = self.execute([*self.command, self.flag, str(report)])
             passed, failed = count(report)
         if code != 0 and failed == 0:
             failed = 1  # it broke before or after its tests
@@ -88,12 +88,12 @@ def configure_and_build(preset, targets=()):
 def ctest(preset, *args, timeout=1800):
     return JUnit(f"{preset} unit tests",
                  ["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "-j", JOBS, *args],
-                 "--output-junit={}", timeout=timeout)
+                 "--output-junit", timeout=timeout)
 
 
 def pytest(name, *args, timeout=1800, env=None):
     return JUnit(name, [venv() / "bin/python", "-m", "pytest", "-q", "--no-header",
-                        "-p", "no:cacheprovider", *args], "--junitxml={}", timeout=timeout, env=env)
+                        "-p", "no:cacheprovider", *args], "--junitxml", timeout=timeout, env=env)
 
 
 # suites
