@@ -99,15 +99,21 @@ class Demo:
         print("\n".join(f"         {line}" for line in lines if not line.startswith("#")), flush=True)
         start = time.monotonic()
         self.cluster.apply(MANIFEST.read_text(encoding="utf-8"))
-        told = None
+        told, trouble = None, None
         while True:
-            ready = penstock.condition(penstock.service(self.cluster), "Ready")
+            found = penstock.service(self.cluster)
+            ready = penstock.condition(found, "Ready")
             text = f"{ready['reason']}: {ready['message']}"
             if ready["reason"] and text != told:
                 self.say(f"chat is {'Ready' if ready['status'] == 'True' else 'not Ready yet'}: {text}")
                 told = text
             if ready["status"] == "True":
                 break
+            # A pod may fail once and recover; one that goes on failing will not.
+            bad = penstock.condition(found, "Degraded")
+            trouble = (trouble or time.monotonic()) if bad["status"] == "True" else None
+            if trouble and time.monotonic() - trouble > 30:
+                raise Failed(f"the service does not become Ready: {bad['reason']}: {bad['message']}")
             if time.monotonic() - start > 180:
                 raise Failed(f"the service is not Ready after 180 s; {told or 'it has no status'}")
             time.sleep(0.2)
