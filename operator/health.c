@@ -9,7 +9,7 @@
 
 enum {
     STALLED_MS = 90000, /* longer than the longest call a worker or the loop can make */
-    METRICS_MAX = 1 << 20,
+    METRICS_MAX = 8 << 20,
     CONNECTIONS_MAX = 64,
 };
 

@@ -164,6 +164,13 @@ static void hook_result(void *userdata, const char *key, const char *result, dou
     telemetry_reconciled(op->telemetry, result, seconds);
 }
 
+static void hook_scaled(void *userdata, bool up)
+{
+    const struct app *op = userdata;
+
+    telemetry_scaled(op->telemetry, up);
+}
+
 /* --- putting together --- */
 
 static int start_log(struct app *op, struct err *err)
@@ -291,6 +298,7 @@ static int start_workers(struct app *op, struct err *err)
                                          .decide = hook_decide,
                                          .metrics_api = hook_metrics_api,
                                          .on_result = hook_result,
+                                         .on_scaled = hook_scaled,
                                          .userdata = op};
     log_info(op->lg, "reconciling starts",
              F_U64("services", store_count(op->store, WATCHED_INFERENCE_SERVICE)));
@@ -419,6 +427,8 @@ static void write_metrics(const struct option *table, size_t n, struct str *out)
     (void)table;
     (void)n;
     metrics_markdown(TELEMETRY, TELEMETRY_COUNT, out);
+    str_addc(out, '\n');
+    metrics_markdown(TELEMETRY_OF_SERVICE, TELEMETRY_OF_SERVICE_COUNT, out);
     str_addc(out, '\n');
     metrics_markdown(METRICS_PROCESS, METRICS_PROCESS_COUNT, out);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "operator/api/condition.h"
 #include "operator/api/kinds.h"
 
 static const double SECONDS[] = {.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30};
@@ -64,12 +65,37 @@ const struct metric_desc TELEMETRY[] = {
          .type = METRIC_GAUGE,
          .help = "1 while this replica holds the lease.",
          .labels = {"name"}},
+        {.name = "penstock_operator_scale_decisions_total",
+         .type = METRIC_COUNTER,
+         .help = "Changes of the wanted replicas of a service with spec.scaling or /scale.",
+         .labels = {"direction"}},
         {.name = "penstock_operator_services",
          .type = METRIC_GAUGE,
          .help = "InferenceServices known."},
         {.name = "penstock_operator_pods", .type = METRIC_GAUGE, .help = "Model pods known."},
 };
 const size_t TELEMETRY_COUNT = sizeof(TELEMETRY) / sizeof(TELEMETRY[0]);
+
+const struct metric_desc TELEMETRY_OF_SERVICE[] = {
+        {.name = "penstock_service_replicas_desired",
+         .type = METRIC_GAUGE,
+         .help = "Replicas wanted, by the autoscaler or /scale.",
+         .labels = {"namespace", "name"}},
+        {.name = "penstock_service_replicas_ready",
+         .type = METRIC_GAUGE,
+         .help = "Replicas that answer requests.",
+         .labels = {"namespace", "name"}},
+        {.name = "penstock_service_replicas_loading",
+         .type = METRIC_GAUGE,
+         .help = "Replicas on their way.",
+         .labels = {"namespace", "name"}},
+        {.name = "penstock_service_ready",
+         .type = METRIC_GAUGE,
+         .help = "1 while the condition Ready is True.",
+         .labels = {"namespace", "name"}},
+};
+const size_t TELEMETRY_OF_SERVICE_COUNT =
+        sizeof(TELEMETRY_OF_SERVICE) / sizeof(TELEMETRY_OF_SERVICE[0]);
 
 static const char *const RESULTS[] = {"success", "error", "requeue", "gone"};
 static const char *const METHODS[] = {"GET", "POST", "PATCH", "PUT", "DELETE"};
@@ -93,7 +119,7 @@ struct telemetry {
     struct metric *results[N_RESULTS], *errors, *seconds;
     struct metric *answers[N_METHODS][N_CODES];
     struct metric *queue[Q_COUNT];
-    struct metric *leader, *services, *pods;
+    struct metric *leader, *services, *pods, *scaled_up, *scaled_down;
 };
 
 static int join_tables(struct telemetry *t, size_t *ret_n, struct err *err)
@@ -129,7 +155,7 @@ static int make_queue_series(struct telemetry *t, struct err *err)
 static int make_series(struct telemetry *t, struct err *err)
 {
     const char *controller[] = {"inferenceservice", NULL};
-    const char *lease[] = {"penstock-operator"};
+    const char *lease[] = {"penstock-operator"}, *up[] = {"up"}, *down[] = {"down"};
     struct metric *unused; /* base sets the process's own */
     int r = 0;
 
@@ -152,6 +178,10 @@ static int make_series(struct telemetry *t, struct err *err)
         metrics_series(t->metrics, "controller_runtime_reconcile_time_seconds", controller,
                        &t->seconds, err) ||
         metrics_series(t->metrics, "leader_election_master_status", lease, &t->leader, err) ||
+        metrics_series(t->metrics, "penstock_operator_scale_decisions_total", up, &t->scaled_up,
+                       err) ||
+        metrics_series(t->metrics, "penstock_operator_scale_decisions_total", down, &t->scaled_down,
+                       err) ||
         metrics_series(t->metrics, "penstock_operator_services", NULL, &t->services, err) ||
         metrics_series(t->metrics, "penstock_operator_pods", NULL, &t->pods, err))
         return -(int)err->code;
@@ -207,9 +237,51 @@ void telemetry_answer(struct telemetry *t, const char *method, int status)
     }
 }
 
+void telemetry_scaled(struct telemetry *t, bool up)
+{
+    metric_add(up ? t->scaled_up : t->scaled_down, 1);
+}
+
 void telemetry_leader(struct telemetry *t, bool leads)
 {
     metric_set(t->leader, leads);
+}
+
+static double service_value(size_t row, const cJSON *status)
+{
+    const cJSON *ready = condition_find(json_get(status, "conditions"), "Ready");
+
+    switch (row) {
+    case 0:
+        return json_num(json_get(status, "scaling"), "desiredReplicas", 0);
+    case 1:
+        return json_num(status, "readyReplicas", 0);
+    case 2:
+        return json_num(status, "loadingReplicas", 0);
+    default:
+        return strcmp(json_str(ready, "status", ""), "True") == 0;
+    }
+}
+
+/* Names of namespaces and services are DNS labels: nothing in them needs an escape. */
+static void render_services(struct store *s, struct str *out)
+{
+    struct object_list l;
+    struct err err;
+
+    if (store_list(s, WATCHED_INFERENCE_SERVICE, NULL, &l, &err)) {
+        out->failed = true;
+        return;
+    }
+    for (size_t row = 0; row < TELEMETRY_OF_SERVICE_COUNT && l.n; row++) {
+        const struct metric_desc *d = &TELEMETRY_OF_SERVICE[row];
+
+        str_addf(out, "# HELP %s %s\n# TYPE %s gauge\n", d->name, d->help, d->name);
+        for (size_t i = 0; i < l.n; i++)
+            str_addf(out, "%s{namespace=\"%s\",name=\"%s\"} %g\n", d->name, l.items[i]->namespace,
+                     l.items[i]->name, service_value(row, json_get(l.items[i]->json, "status")));
+    }
+    object_list_release(&l);
 }
 
 void telemetry_render(struct telemetry *t, struct workqueue *q, struct store *s, struct str *out)
@@ -227,4 +299,5 @@ void telemetry_render(struct telemetry *t, struct workqueue *q, struct store *s,
     metric_set(t->services, (double)store_count(s, WATCHED_INFERENCE_SERVICE));
     metric_set(t->pods, (double)store_count(s, WATCHED_POD));
     metrics_render(t->metrics, out);
+    render_services(s, out);
 }

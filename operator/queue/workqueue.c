@@ -238,6 +238,18 @@ void workqueue_forget(struct workqueue *q, const char *key)
     (void)pthread_mutex_unlock(&q->lock);
 }
 
+unsigned workqueue_failures(struct workqueue *q, const char *key)
+{
+    const struct item *item;
+    unsigned n;
+
+    (void)pthread_mutex_lock(&q->lock);
+    item = map_get(q->items, key);
+    n = item ? item->failures : 0;
+    (void)pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
 /* Move what is due to ready; returns ms until the next one is, UINT64_MAX: none waits. */
 static uint64_t wake_due(struct workqueue *q)
 {

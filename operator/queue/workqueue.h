@@ -49,6 +49,9 @@ bool workqueue_retry(struct workqueue *q, const char *key, uint64_t min_ms);
 /* The key went well: its backoff starts anew. */
 void workqueue_forget(struct workqueue *q, const char *key);
 
+/* Retries of the key since it last went well. */
+unsigned workqueue_failures(struct workqueue *q, const char *key);
+
 /* Waits for a key and takes it; false: shutting down. */
 bool workqueue_get(struct workqueue *q, char ret_key[WORKQUEUE_KEY_BYTES]);
 /* The same without waiting; false: nothing is ready. */

@@ -3,7 +3,9 @@
 
 #include "base/assertion.h"
 
-struct retry_policy policy_of(enum err_code code, int64_t retry_after_ms)
+enum { TELL_AFTER = 3 };
+
+struct retry_policy policy_of(enum err_code code, int64_t retry_after_ms, unsigned failures)
 {
     /* A refusal by a webhook, a quota or RBAC can be lifted without a change we would see: it is
      * tried again, slowly. */
@@ -26,6 +28,8 @@ struct retry_policy policy_of(enum err_code code, int64_t retry_after_ms)
     _Static_assert(sizeof(table) / sizeof(table[0]) == ERR_CODE_COUNT, "one row a code");
     ASSERT(code < ERR_CODE_COUNT);
     p = table[code];
+    /* What usually passes (a server that starts, a full queue) is told only when it does not. */
+    p.tell = p.tell || (p.retry && code != ERR_CONFLICT && failures >= TELL_AFTER);
     if (retry_after_ms > 0 && (uint64_t)retry_after_ms > p.min_ms)
         p.min_ms = (uint64_t)retry_after_ms;
     return p;

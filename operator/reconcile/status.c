@@ -390,10 +390,12 @@ static void make_events(const struct draft *d, bool refused, struct arena *mem, 
             add_event(ret, is_warning(told[i], c), arena_strdup(mem, c->reason), c->type,
                       arena_strdup(mem, c->message));
     }
-    if (!refused && before >= 0 && before != d->desired)
-        add_event(ret, false, before < d->desired ? "ScaledUp" : "ScaledDown", "Scale",
-                  arena_printf(mem, "from %lld to %lld replicas: %s", (long long)before,
-                               (long long)d->desired, d->scale_reason));
+    if (refused || before < 0 || before == d->desired)
+        return;
+    ret->scaled = before < d->desired ? 1 : -1;
+    add_event(ret, false, ret->scaled > 0 ? "ScaledUp" : "ScaledDown", "Scale",
+              arena_printf(mem, "from %lld to %lld replicas: %s", (long long)before,
+                           (long long)d->desired, d->scale_reason));
 }
 
 /* The whole patch body around a status. */

@@ -16,6 +16,7 @@ struct status {
     char *body; /* for apply on /status; in mem; NULL: what is there says it all already */
     struct status_event events[STATUS_EVENTS_MAX]; /* true once body was written */
     size_t n_events;
+    int scaled; /* the wanted replicas changed: 1 up, -1 down */
 };
 
 /* spec may be half decoded when refused is set: then only that is told. */

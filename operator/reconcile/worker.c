@@ -68,6 +68,8 @@ static void emit_events(struct look *l, const struct status *status)
 {
     const struct workers_options *o = &l->worker->all->opt;
 
+    if (status->scaled)
+        o->hooks->on_scaled(o->hooks->userdata, status->scaled > 0);
     for (size_t i = 0; i < status->n_events; i++) {
         const struct status_event *e = &status->events[i];
         struct event ev = {.kind = API_KIND,
@@ -125,7 +127,7 @@ static int plan_and_apply(struct look *l, uint64_t *ret_again_ms, struct err *er
             break;
         if (failed) {
             *err = why;
-            if (!policy_of(why.code, 0).tell)
+            if (!policy_of(why.code, 0, workqueue_failures(l->worker->all->opt.queue, l->key)).tell)
                 break;
             (void)snprintf(seen->trouble_reason, sizeof(seen->trouble_reason), "ApplyFailed");
             (void)snprintf(seen->trouble, sizeof(seen->trouble), "%.390s", why.msg);
@@ -179,7 +181,7 @@ static void settle(struct worker *w, const char *key, int r, uint64_t again_ms,
 {
     struct workqueue *q = w->all->opt.queue;
     struct retry_policy p =
-            policy_of(r ? err->code : ERR_NONE, kube_client_retry_after_ms(w->client));
+            policy_of(r ? err->code : ERR_NONE, kube_client_retry_after_ms(w->client), 0);
 
     if (p.retry)
         (void)workqueue_retry(q, key, p.min_ms);
@@ -210,7 +212,11 @@ static void work_on(struct worker *w, const char *key)
         r = reconcile(l, &result, &again_ms, &err);
         snapshot_release(&l->snap);
     }
-    settle(w, key, r, again_ms, &err);
+    /* Waiting for the cache is neither success nor failure: the back-off stays what it is. */
+    if (r == 0 && strcmp(result, "requeue") == 0)
+        (void)workqueue_add_after(o->queue, key, again_ms);
+    else
+        settle(w, key, r, again_ms, &err);
     o->hooks->on_result(o->hooks->userdata, key, r ? "error" : result,
                         (double)(clock_ns(o->clock) - start) / 1e9);
     arena_reset(w->mem);

@@ -20,6 +20,8 @@ struct reconcile_hooks {
     void (*metrics_api)(void *userdata, struct observed *seen);
     /* Told of each reconcile: result "success", "error", "requeue" or "gone". */
     void (*on_result)(void *userdata, const char *key, const char *result, double seconds);
+    /* The wanted replicas changed. */
+    void (*on_scaled)(void *userdata, bool up);
     void *userdata;
 };
 

@@ -26,6 +26,7 @@
 enum {
     PERIOD_MS = 10000,
     FIRST_PERIOD_MS = 500, /* until the certificate is there */
+    RETRY_MS = 3000,
     RENEW_RESERVE_S = 60 * 86400,
     PEM_MAX = 64 << 10,
     BODY_MAX = 256 << 10,
@@ -281,6 +282,13 @@ static bool sleep_for(struct registrar *r, unsigned ms)
     return !stop;
 }
 
+static unsigned next_look(struct registrar *r, bool failed)
+{
+    if (registrar_state(r, NULL) != REGISTRAR_STARTING)
+        return PERIOD_MS;
+    return failed ? RETRY_MS : FIRST_PERIOD_MS;
+}
+
 static void *run(void *arg)
 {
     struct registrar *r = arg;
@@ -296,8 +304,7 @@ static void *run(void *arg)
             result = register_service(r, &err);
         if (result && err.code != ERR_NOT_FOUND)
             log_warn(r->opt.lg, "metrics API is not in place", F_ERR(&err));
-        going = sleep_for(r, registrar_state(r, NULL) == REGISTRAR_STARTING ? FIRST_PERIOD_MS
-                                                                            : PERIOD_MS);
+        going = sleep_for(r, next_look(r, result && err.code != ERR_NOT_FOUND));
     }
     return NULL;
 }

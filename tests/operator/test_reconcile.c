@@ -28,12 +28,17 @@ static void errors_have_a_policy(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct retry_policy p = policy_of(cases[i].code, cases[i].retry_after_ms);
+        struct retry_policy p = policy_of(cases[i].code, cases[i].retry_after_ms, 0);
 
         assert_int_equal(p.retry, cases[i].retry);
         assert_int_equal(p.tell, cases[i].tell);
         assert_int_equal(p.min_ms, cases[i].min_ms);
     }
+    /* What does not go away is told, too; a conflict is our own business. */
+    assert_false(policy_of(ERR_UNAVAILABLE, 0, 2).tell);
+    assert_true(policy_of(ERR_UNAVAILABLE, 0, 3).tell);
+    assert_false(policy_of(ERR_CONFLICT, 0, 100).tell);
+    assert_false(policy_of(ERR_CANCELED, 0, 100).tell);
 }
 
 static void a_key_waits_for_its_own_writes(void **state)

@@ -71,6 +71,11 @@ def test_endpoints(operator, world):
                  "leader_election_master_status", "penstock_operator_services", "process_resident_memory_bytes"):
         assert re.search(rf"^{name}(\{{.*\}})? [0-9.e+-]+$", text, re.M), name
     assert 'rest_client_requests_total{method="PATCH",code="2xx"}' in text
+    labels = f'{{namespace="{world.namespace}",name="chat"}}'
+    for name in ("replicas_desired", "replicas_ready", "ready"):
+        assert f"penstock_service_{name}{labels} 1\n" in text
+    world.kubectl("scale", "psvc", "chat", "--replicas=2")
+    until(lambda: 'penstock_operator_scale_decisions_total{direction="up"} 1' in operator.http("/metrics").stdout)
 
 
 def test_a_rotated_token_is_read_again(operator, cluster, world):
