@@ -70,9 +70,12 @@ def main():
         runtime, "metrics", "Metrics of penstock-runtime",
         "Every series carries `model_name` and `engine`. Queue, batch and cache series exist from the moment a pod serves."))
     (out / "inferenceservice.md").write_text(resource_page())
-    help_text = subprocess.run([operator, "--help"], check=True, capture_output=True, text=True).stdout
-    (out / "operator.md").write_text("# Options of penstock-operator\n\nThis page is generated; `make docs` writes it anew.\n\n"
-                                     f"```\n{help_text.strip()}\n```\n")
+    (out / "operator.md").write_text(runtime_page(
+        operator, "options", "Options of penstock-operator",
+        "Each option is a flag, an environment variable and a key of the `--config` file; later wins: default, file, environment, flag."))
+    (out / "operator_metrics.md").write_text(runtime_page(
+        operator, "metrics", "Metrics of penstock-operator",
+        "Served at `/metrics` on `--health-port`, under the names that dashboards of Kubernetes controllers know, and our own."))
 
 
 if __name__ == "__main__":
