@@ -5,7 +5,6 @@ namespace of its own for each test."""
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import time
 
@@ -139,22 +138,28 @@ class World:
         return self.cluster.kubectl("-n", self.namespace, *args, **kwargs)
 
 
+def install(c):
+    """The chart without its Deployment, a way for the API server to an operator outside of a pod, and
+    the pods' player."""
+    c.helm("install", "penstock", ROOT / "charts/penstock", "-n", SYSTEM, "--create-namespace",
+           "--set", "replicas=0")
+    c.apply({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+             "metadata": {"name": "penstock-operator-test", "namespace": SYSTEM,
+                          "labels": {"kubernetes.io/service-name": "penstock-operator"}},
+             "ports": [{"name": "metrics-api", "port": 9443, "protocol": "TCP"}],
+             "endpoints": [{"addresses": [NODE_ADDRESS], "conditions": {"ready": True}}]})
+    token = c.kubectl("create", "token", "penstock-operator", "-n", SYSTEM, "--duration=3h").stdout
+    (c.dir / "operator.token").write_text(token)
+    c.write_kubeconfig(c.dir / "operator.kc", {"tokenFile": str(c.dir / "operator.token")})
+    c.spawn("kubelet", [sys.executable, ROOT / "tests/cluster/fake_kubelet.py", c.dir])
+
+
 @pytest.fixture(scope="session")
 def cluster():
     if os.geteuid() != 0:
         pytest.skip("a control plane in a network namespace needs root rights")
     with ControlPlane(kcm_flags=["--horizontal-pod-autoscaler-downscale-stabilization=5s"]) as c:
-        c.helm("install", "penstock", ROOT / "charts/penstock", "-n", SYSTEM, "--create-namespace",
-               "--set", "replicas=0")
-        c.apply({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-                 "metadata": {"name": "penstock-operator-test", "namespace": SYSTEM,
-                              "labels": {"kubernetes.io/service-name": "penstock-operator"}},
-                 "ports": [{"name": "metrics-api", "port": 9443, "protocol": "TCP"}],
-                 "endpoints": [{"addresses": [NODE_ADDRESS], "conditions": {"ready": True}}]})
-        token = c.kubectl("create", "token", "penstock-operator", "-n", SYSTEM, "--duration=3h").stdout
-        (c.dir / "operator.token").write_text(token)
-        c.write_kubeconfig(c.dir / "operator.kc", {"tokenFile": str(c.dir / "operator.token")})
-        c.spawn("kubelet", [sys.executable, ROOT / "tests/cluster/fake_kubelet.py", c.dir])
+        install(c)
         yield c
 
 
@@ -178,9 +183,4 @@ def world(cluster, request):
     w.kubectl("delete", "deploy,svc,hpa,controllerrevision,pods", "--all", "--wait=false")
 
 
-@pytest.fixture(scope="session")
-def helm_bin(cluster):
-    return cluster.bin / "helm"
-
-
-__all__ = ["ACCOUNT", "GROUP", "NODE_ADDRESS", "ROOT", "SYSTEM", "Operator", "World", "until", "subprocess"]
+__all__ = ["ACCOUNT", "GROUP", "NODE_ADDRESS", "ROOT", "SYSTEM", "Operator", "World", "install", "until"]
