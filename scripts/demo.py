@@ -42,6 +42,7 @@ class Demo:
         self.url = None
         self.table = []
         self.history = []  # (seconds since the load began, replicas that serve)
+        self.samples = []  # (seconds since the load began, waiting requests, replicas that serve)
 
     # --- saying ---
 
@@ -196,6 +197,7 @@ class Demo:
         queue = penstock.metric(self.cluster, "queueLength") or 0
         scaling = status.get("scaling", {})
         seen = (scaling.get("desiredReplicas"), status.get("readyReplicas", 0), status.get("loadingReplicas", 0))
+        self.samples.append((time.monotonic() - start, queue, seen[1]))
         if seen != before:
             self.say(f"{queue:.0f} requests wait; {seen[1]} replicas serve, {seen[2]} load, {seen[0]} wanted"
                      f" ({scaling.get('reason') or 'as it is'})")
@@ -222,6 +224,8 @@ class Demo:
         self.serve()
         self.chat()
         self.load()
+        lines = [f"{t:.1f},{queue:.0f},{n}" for t, queue, n in self.samples]
+        (ROOT / "build/demo.csv").write_text("\n".join(["seconds,waiting,replicas", *lines]) + "\n")
         self.row("the whole demo", f"{time.monotonic() - self.begin:.0f} s")
         width = max(len(what) for what, _ in self.table)
         print("\n" + "\n".join(f"{what:<{width}}  {value}" for what, value in self.table), flush=True)
