@@ -21,13 +21,12 @@ GROUP = "serving.penstock.io/v1alpha1"
 
 
 def binary():
-    """PENSTOCK_OPERATOR names the binary; else the newest build."""
-    if os.environ.get("PENSTOCK_OPERATOR"):
-        return pathlib.Path(os.environ["PENSTOCK_OPERATOR"])
-    built = sorted(ROOT.glob("build/*/operator/penstock-operator"), key=lambda p: p.stat().st_mtime)
-    if not built:
-        pytest.fail("penstock-operator is not built")
-    return built[-1]
+    """Of the build PENSTOCK_BUILD names, or of build/release."""
+    build = pathlib.Path(os.environ.get("PENSTOCK_BUILD") or ROOT / "build/release")
+    found = build / "operator/penstock-operator"
+    if not found.exists():
+        pytest.fail(f"{found} is not built")
+    return found
 
 
 def until(question, timeout=20, what=None):
