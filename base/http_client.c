@@ -303,7 +303,8 @@ static void set_limits(struct call_state *s)
     (void)curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR,
+                           strncasecmp(s->call->url, "https:", 6) == 0 ? "https" : "http,https");
     (void)curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, c->follow ? 1L : 0L);
     (void)curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
     (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);

@@ -12,8 +12,8 @@
 
 /* HTTP over libcurl.  A client is one keep-alive connection pool with its TLS settings; one
  * thread at a time uses it.  Two ways to call: http_client_do() blocks; an http_loop runs many
- * calls on one thread (watches).  Redirects are followed only when asked, only http(s), and
- * never carry Authorization to another host.  Proxies come from the usual variables. */
+ * calls on one thread (watches).  Redirects are followed only when asked, only http(s), never from
+ * https to http, and never carry Authorization to another host.  Proxies come from the usual variables. */
 struct http_client;
 
 struct http_client_options {
@@ -92,7 +92,7 @@ int http_loop_start(struct http_loop *l, struct http_client *c, const struct htt
                     void (*on_done)(void *userdata, int r, const struct http_reply *reply,
                                     const struct err *err),
                     struct http_task **ret, struct err *err) MUST_CHECK;
-/* End a call now, without on_done. */
+/* End a call now, without on_done.  Not from inside a call's on_head or on_body. */
 void http_loop_cancel(struct http_loop *l, struct http_task *t);
 /* Do what is ready, waiting up to timeout_ms for the first thing. */
 void http_loop_run(struct http_loop *l, int timeout_ms);

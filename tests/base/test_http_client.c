@@ -277,7 +277,7 @@ static void certificates_are_checked_on_both_sides(void **state)
     struct http_server_options so = {.handler = handle, .userdata = &f, .want_client_cert = true};
     struct http_client_options co = {0};
     struct err err;
-    char url[128];
+    char url[128], plain[160];
 
     (void)state;
     test_cert_make(&ca, "ca", NULL, NULL);
@@ -305,6 +305,10 @@ static void certificates_are_checked_on_both_sides(void **state)
     co.tls_server_name = "b.test";
     assert_int_equal(get(&co, url, &err), -ERR_DENIED);
     co.tls_server_name = NULL;
+    co.follow_redirects = true;
+    (void)snprintf(plain, sizeof(plain), "%sredirect", url);
+    assert_int_equal(get(&co, plain, &err), -ERR_INVALID); /* to http: no */
+    assert_non_null(strstr(err.msg, "rotocol"));
 
     assert_int_equal(http_server_set_cert(f.server, "no", second.key_pem, &err), -ERR_INVALID);
     assert_ok(get(&co, url, &err), &err); /* the old one still stands */
