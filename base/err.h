@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 /* One taxonomy for both binaries.  Two tables give it meaning: the HTTP status of an answer
- * (runtime/api/status.c) and the retry policy of a reconcile (operator/reconcile/policy.c). */
+ * (runtime/api/api_error.c) and the retry policy of a reconcile (operator/reconcile/policy.c). */
 enum err_code {
     ERR_NONE,
     ERR_INVALID, /* the input is wrong; retrying cannot help */

@@ -85,7 +85,7 @@ void metrics_free(struct metrics *m)
     mem_free(m);
 }
 
-/* Label values: backslash, quote and newline escaped, invalid UTF-8 replaced by '?'. */
+/* Label values: backslash, quote and newline escaped, other control bytes replaced by '?'. */
 static char *escape_label(const char *value)
 {
     struct str out = STR_INIT(LABEL_TEXT_MAX);
@@ -334,7 +334,7 @@ static void add_family(struct str *out, const struct metrics *m, const struct me
     }
 }
 
-/* Field n (from 1) of /proc/self/statm, in pages; 0 when it cannot be read. */
+/* 0 when /proc/self/statm cannot be read */
 static double resident_bytes(void)
 {
     unsigned long size, resident;

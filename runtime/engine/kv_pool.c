@@ -8,8 +8,7 @@
  * out of blocks (ERR_BUSY, the scheduler preempts) but not out of memory.
  *
  * A block with two or more references is a shared prompt prefix: read-only until it is
- * down to one.  Threading: the engine thread is the only caller, hence no lock
- * (docs/threading.md).
+ * down to one.  Threading: the engine thread is the only caller, hence no lock.
  */
 #include "runtime/engine/kv_pool.h"
 
