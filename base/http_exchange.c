@@ -213,7 +213,8 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
         memcpy(buf, x->out.data, (size_t)n);
         str_consume(&x->out, (size_t)n);
     } else if (x->ended) {
-        n = MHD_CONTENT_READER_END_OF_STREAM;
+        /* a write that did not fit was dropped: the client must not take the rest for whole */
+        n = x->out.failed ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
     } else if (x->gone) {
         n = MHD_CONTENT_READER_END_WITH_ERROR;
     } else {
@@ -378,6 +379,11 @@ const char *http_exchange_body(const struct http_exchange *x, size_t *ret_len)
 {
     *ret_len = x->body.len;
     return str_text(&x->body);
+}
+
+void http_exchange_drop_body(struct http_exchange *x)
+{
+    str_release(&x->body);
 }
 
 const char *http_exchange_peer(const struct http_exchange *x)

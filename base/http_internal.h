@@ -68,6 +68,7 @@ struct http_exchange {
     char method[16];
     char peer[64];
     struct str body;
+    uint64_t body_arrived; /* bytes, discarded ones too */
     bool body_too_large, dispatched;
     unsigned char *peer_cert;
     size_t peer_cert_len;

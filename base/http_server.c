@@ -321,9 +321,13 @@ static enum MHD_Result begin(struct http_exchange *x, const char *method, const 
 }
 
 /* A body that is somewhat too large is read to its end and thrown away: a client that is still
- * sending when the connection closes never sees the 413. */
+ * sending when the connection closes never sees the 413.  A chunked one tells no length before, so
+ * its bytes are counted. */
 static enum MHD_Result take_body(struct http_exchange *x, const char *data, size_t *len)
 {
+    x->body_arrived += *len;
+    if (x->body_arrived / DISCARD_FACTOR > x->server->o.body_bytes_max)
+        return MHD_NO;
     str_add(&x->body, data, *len);
     x->body_too_large |= x->body.failed;
     *len = 0;
@@ -343,6 +347,8 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
         return MHD_NO; /* no memory for it */
     if (x->method[0] == '\0')
         return begin(x, method, version);
+    if (x->ended && !x->dispatched)
+        return MHD_NO; /* refused already; a daemon that stops drops the refusal and goes on */
     if (*len)
         return take_body(x, data, len);
     if (x->dispatched)
@@ -544,22 +550,39 @@ int http_server_set_cert(struct http_server *s, const char *cert_pem, const char
     return http_tls_set(s->tls, cert_pem, key_pem, err);
 }
 
+/* The newest exchange that is older than 'id'; the list stands in that order. */
+static struct http_exchange *find_older(struct http_server *s, uint64_t id)
+{
+    struct http_exchange *x;
+
+    (void)pthread_mutex_lock(&s->lock);
+    for (x = s->exchanges; x && x->id >= id; x = x->next)
+        ;
+    if (x)
+        atomic_fetch_add(&x->refs, 1);
+    (void)pthread_mutex_unlock(&s->lock);
+    return x;
+}
+
 /* Tell the holder of every exchange that its client is gone, and let libmicrohttpd see it. */
 static void give_up_exchanges(struct http_server *s)
 {
-    uint64_t upto;
+    uint64_t id = UINT64_MAX;
+    struct http_exchange *x;
 
-    (void)pthread_mutex_lock(&s->lock);
-    upto = s->next_id;
-    (void)pthread_mutex_unlock(&s->lock);
-    for (uint64_t id = 1; id <= upto; id++) {
-        struct http_exchange *x = find_exchange(s, id);
-
-        if (x) {
-            http_exchange_set_gone(x, true);
-            http_exchange_unref(x);
-        }
+    while ((x = find_older(s, id))) {
+        id = x->id;
+        http_exchange_set_gone(x, true);
+        http_exchange_unref(x);
     }
+}
+
+static void wait_for_holders(struct http_server *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    while (s->n_kept)
+        (void)pthread_cond_wait(&s->ended, &s->lock);
+    (void)pthread_mutex_unlock(&s->lock);
 }
 
 void http_server_free(struct http_server *s)
@@ -570,10 +593,8 @@ void http_server_free(struct http_server *s)
     atomic_store(&s->stopping, true);
     (void)pthread_join(s->watcher, NULL);
     give_up_exchanges(s);
-    (void)pthread_mutex_lock(&s->lock);
-    while (s->n_kept)
-        (void)pthread_cond_wait(&s->ended, &s->lock);
-    (void)pthread_mutex_unlock(&s->lock);
+    wait_for_holders(s);
     MHD_stop_daemon(s->daemon);
+    wait_for_holders(s); /* a handler that was running may have kept one meanwhile */
     destroy(s);
 }

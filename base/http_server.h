@@ -24,7 +24,7 @@ struct http_server_options {
     unsigned connections_per_address_max; /* 0: no limit */
     size_t header_bytes_max;              /* 0: 32 KiB */
     size_t body_bytes_max;                /* 0: 8 MiB */
-    unsigned header_timeout_ms; /* from accept or the last answer's end, 0: 10 s (idle: 75 s) */
+    unsigned header_timeout_ms; /* from accept, and from the request line; 0: 10 s (idle: 75 s) */
     unsigned body_timeout_ms;   /* 0: 60 s */
     size_t stream_bytes_max;    /* unsent bytes of one stream; 0: 4 MiB */
     const char *cert_file, *key_file; /* both set: TLS; re-read when they change */
@@ -63,6 +63,8 @@ void http_exchange_headers(const struct http_exchange *x,
                            void (*fn)(void *userdata, const char *name, const char *value),
                            void *userdata);
 const char *http_exchange_body(const struct http_exchange *x, size_t *ret_len);
+/* The body was read and is not needed any more: a kept exchange need not hold its memory. */
+void http_exchange_drop_body(struct http_exchange *x);
 const char *http_exchange_peer(const struct http_exchange *x); /* address without port */
 /* The client's certificate as DER; NULL: none was sent. */
 const void *http_exchange_peer_cert(const struct http_exchange *x, size_t *ret_len);
@@ -81,7 +83,8 @@ bool http_exchange_is_gone(const struct http_exchange *x);
 
 /* Answer as a stream (chunked): start, write..., end.  Any one thread at a time. */
 void http_exchange_stream(struct http_exchange *x, int status, const char *const *headers);
-/* ERR_CANCELED: the client is gone.  ERR_BUSY: it reads too slowly, over stream_bytes_max. */
+/* ERR_CANCELED: the client is gone.  ERR_BUSY: it reads too slowly, over stream_bytes_max; what was
+ * written before still goes out, then the connection breaks. */
 int http_exchange_write(struct http_exchange *x, const void *data, size_t len,
                         struct err *err) MUST_CHECK;
 void http_exchange_end(struct http_exchange *x); /* x is dead after */

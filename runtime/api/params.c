@@ -366,9 +366,18 @@ int params_parse(const char *body, size_t len, bool chat, uint32_t n_vocab, stru
     return chat ? get_messages(ret, e) : get_prompt(ret, n_vocab, e);
 }
 
-void params_release(struct params *p)
+void params_drop_text(struct params *p)
 {
     cJSON_Delete(p->root);
+    p->root = NULL;
+    p->messages = NULL;
+    p->prompt = p->model = NULL;
+    p->n_stops = 0;
+}
+
+void params_release(struct params *p)
+{
+    params_drop_text(p);
     mem_free(p->prompt_ids);
     *p = (struct params){0};
 }

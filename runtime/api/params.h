@@ -13,7 +13,7 @@
  * what the server does not do is a 400 that names it; unknown fields are ignored, as the field's
  * other servers do. */
 struct params {
-    cJSON *root;           /* owns all text below */
+    cJSON *root;           /* owns all text below; NULL after params_drop_text() */
     const cJSON *messages; /* chat: a checked array, content as plain strings */
     const char *prompt;    /* completions: text, or ... */
     int32_t *prompt_ids;   /* ... token ids, owned */
@@ -35,4 +35,7 @@ enum {
 /* Parse and check a body.  0, or -1 with *e set (400).  params_release() in both cases. */
 int params_parse(const char *body, size_t len, bool chat, uint32_t n_vocab, struct params *ret,
                  struct api_error *e) MUST_CHECK;
+/* Free the parsed body, by far the largest part, once nobody reads its text any more.  Numbers and
+ * flags stay. */
+void params_drop_text(struct params *p);
 void params_release(struct params *p);

@@ -141,6 +141,9 @@ int job_prepare(struct job *j, struct api_error *e)
         check_model_name(j, e) || (j->chat ? encode_chat(j, &ids, e) : encode_prompt(j, &ids, e)) ||
         make_request(j, &ids, e))
         return -1;
+    /* a parsed body may be 100 MB for a prompt of one token, and hundreds of requests wait */
+    params_drop_text(&j->params);
+    http_exchange_drop_body(j->x);
     inbox_correct(m->inbox, j->place_tokens, ids.n);
     j->place_tokens = ids.n;
     detokenizer_init(&j->detok, m->tokenizer, true);

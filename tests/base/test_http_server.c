@@ -180,6 +180,24 @@ static void bodies_over_the_limit_get_413(void **state)
     assert_int_equal(raw_status(*state, chunked, (size_t)n, reply, sizeof(reply)), 413);
 }
 
+/* A chunked body tells no length: what is thrown away has a limit all the same. */
+static void a_chunked_body_without_end_is_cut(void **state)
+{
+    static const char head[] = "POST /echo HTTP/1.1\r\nHost: a\r\n"
+                               "Transfer-Encoding: chunked\r\n\r\n";
+    int fd = dial(*state), sent = 0;
+    char chunk[520];
+    int n = snprintf(chunk, sizeof(chunk), "200\r\n%0512d\r\n", 7);
+
+    assert_true(send(fd, head, sizeof(head) - 1, MSG_NOSIGNAL) > 0);
+    while (sent < 1000 && send(fd, chunk, (size_t)n, MSG_NOSIGNAL) == n) {
+        sent++;
+        (void)usleep(1000);
+    }
+    (void)close(fd);
+    assert_in_range(sent, 16, 200);
+}
+
 /* Sends one byte each 50 ms: the deadline must not start anew with each of them. */
 static void a_trickling_client_is_cut_off(void **state)
 {
@@ -398,6 +416,7 @@ int main(void)
             T(a_nul_in_a_header_is_refused),
             T(the_path_is_raw),
             T(bodies_over_the_limit_get_413),
+            T(a_chunked_body_without_end_is_cut),
             T(a_trickling_client_is_cut_off),
             T(a_body_comes_back),
             T(a_kept_exchange_streams_from_another_thread),

@@ -69,6 +69,15 @@ def test_null_is_absent_and_unknown_is_ignored(chat):
     assert status == 200, answer
 
 
+def test_of_a_repeated_key_the_last_counts(chat):
+    body = (b'{"max_tokens": 1, "messages": [{"role": "developer", "role": "developer", "content": "a",'
+            b' "content": [{"type": "text", "text": "hello"}]}]}')
+    status, _, data = chat.request("POST", "/v1/chat/completions", body)
+    plain = {"max_tokens": 1, "messages": [{"role": "system", "content": "hello"}]}
+    assert status == 200, data
+    assert json.loads(data)["usage"] == chat.post("/v1/chat/completions", plain)[1]["usage"]
+
+
 BODIES = [b"", b"{", b"[]", b"null", b'"x"', b"\xb0\xa1", b'{"messages": "\xff"}', b'{"a": 1e999}',
           b'{"a": NaN}', b"[" * 100000, b'{"a":' * 5000, b"\xef\xbb\xbf{}", b'{"a": "\\ud800"}',
           b'{"messages": [{"role": "user", "content": "\\u0000"}]}', b"{}\x00"]
@@ -138,6 +147,25 @@ def test_a_full_queue_is_429_with_retry_after():
             sock.close()
         metrics = s.await_idle(timeout=10)
         assert metrics["penstock_admission_rejected_total"] == 1
+
+
+def test_requests_that_wait_hold_no_bodies():
+    body = json.dumps(with_fields(max_tokens=900, ignore_eos=True, stream=True, junk=[1] * 200000)).encode()
+    with Server("--max-num-seqs", 1, "--max-model-len", 1024) as s:
+        before = s.metrics()["process_resident_memory_bytes"]
+        sockets = []
+        for i in range(12):
+            sock = socket.create_connection(("127.0.0.1", s.port))
+            sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                         b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            sockets.append(sock)
+            time.sleep(0.2)
+        metrics = s.metrics()
+        assert metrics["penstock_queue_length"] >= 10
+        # one body as parsed has 16 MB
+        assert metrics["process_resident_memory_bytes"] - before < 100e6
+        for sock in sockets:
+            sock.close()
 
 
 def test_metrics_are_well_formed(chat):

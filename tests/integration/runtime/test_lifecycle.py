@@ -74,6 +74,25 @@ def test_second_signal_ends_at_once():
         assert s.process.wait(2) == 1
 
 
+def test_sigterm_while_clients_keep_coming():
+    def hammer(server):
+        while server.process.poll() is None:
+            try:
+                server.request("POST", "/v1/chat/completions", {**LONG, "max_tokens": 5})
+            except (OSError, http.client.HTTPException):
+                pass
+    for _ in range(4):
+        with Server("--drain-timeout", "0s") as s:
+            threads = [threading.Thread(target=hammer, args=(s,)) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.3)
+            s.process.send_signal(signal.SIGTERM)
+            assert s.process.wait(20) == 0
+            for thread in threads:
+                thread.join()
+
+
 def test_a_client_that_leaves_frees_its_place():
     with Server("--max-num-seqs", 2) as s:
         for stream in (True, False):
