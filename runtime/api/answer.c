@@ -159,7 +159,7 @@ static void write_message(struct json_writer *w, const struct job *j)
 
 static void finish_whole(struct job *j, const char *finish)
 {
-    CLEANUP(str_release) struct str json = STR_INIT(2 * JOB_TEXT_MAX);
+    CLEANUP(str_release) struct str json = STR_INIT(6 * JOB_TEXT_MAX + 8192); /* all escaped */
     struct json_writer w = json_writer_start(&json);
     char id[JOB_ID_BYTES + 16];
     const char *headers[] = {"Content-Type: application/json", id, NULL};
@@ -181,6 +181,13 @@ static void finish_whole(struct job *j, const char *finish)
     json_end(&w);
     write_usage(&w, j);
     json_end(&w);
+    if (json.failed) {
+        struct api_error e;
+
+        (void)api_error_from(&e, &(struct err){ERR_NO_MEMORY, "out of memory"});
+        api_error_answer(&e, j->x, j->id);
+        return;
+    }
     (void)snprintf(id, sizeof(id), "X-Request-Id: %s", j->id);
     http_exchange_answer(j->x, 200, headers, str_text(&json), json.len);
 }

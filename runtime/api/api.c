@@ -11,6 +11,7 @@
 #include <openssl/crypto.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/assertion.h"
 #include "base/mem.h"
@@ -140,8 +141,7 @@ static void handle_api(void *userdata, struct http_exchange *x)
     } else if (route != ROUTE_MODELS) {
         handle_generation(a, x, route);
     } else if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0) {
-        runtime_metrics_answer(a->o.metrics, "/v1/models", 200);
-        models_handle(a, x);
+        runtime_metrics_answer(a->o.metrics, endpoint_names[route], models_handle(a, x));
     } else {
         answer_wrong_method(a, x, route);
     }
@@ -175,8 +175,10 @@ static void *text_worker(void *userdata)
 
 static int start_workers(struct api *a, struct err *err)
 {
-    int r = mailbox_new(a->o.connections_max, &a->work, err);
+    int r;
 
+    a->jobs_max = 2 * a->o.connections_max;
+    r = mailbox_new(a->jobs_max, &a->work, err);
     if (r)
         return r;
     for (unsigned i = 0; i < a->o.n_text_workers && i < API_WORKERS_MAX; i++) {
@@ -272,6 +274,10 @@ void api_free(struct api *a)
         mailbox_close(a->work);
     for (unsigned i = 0; i < a->n_workers; i++)
         (void)pthread_join(a->workers[i], NULL);
+    /* The last answers are out, but the engine's last call to a job comes after the finish that
+     * made them: a moment. */
+    while (atomic_load(&a->n_jobs))
+        (void)usleep(100);
     http_server_free(a->health_server);
     mailbox_free(a->work);
     mem_free(a);

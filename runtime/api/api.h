@@ -24,7 +24,7 @@ struct api_options {
     unsigned n_threads, n_text_workers;
     unsigned connections_max, connections_per_address_max;
     size_t body_bytes_max;
-    const char *const *api_keys; /* NULL or empty: open */
+    const char *const *api_keys; /* NULL or empty: open; borrowed, as all pointers here */
     size_t n_api_keys;
     const char *model_name;
     struct health *health;
@@ -52,6 +52,7 @@ void api_drain(struct api *a);
 void api_refuse(struct api *a);
 /* Generations under way, from the handler to the end of the answer. */
 unsigned api_in_progress(const struct api *a);
-/* The engine is gone or has ended every request.  Stops listeners and workers. */
+/* Ends every connection and stops listeners and workers.  The engine still runs (its requests are
+ * cancelled, and this waits for their end) or has ended every request. */
 void api_free(struct api *a);
 DEFINE_FREEP(api)

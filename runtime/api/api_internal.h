@@ -20,6 +20,7 @@ struct api {
     struct api_model model;
     atomic_bool has_model, refusing;
     atomic_uint n_jobs;
+    unsigned jobs_max;    /* room in the box, too: a job stands in it once at most */
     struct mailbox *work; /* jobs that want a text worker */
     pthread_t workers[API_WORKERS_MAX];
     unsigned n_workers;
@@ -28,8 +29,8 @@ struct api {
 /* health.c: /livez /readyz /startupz /metrics and kin; false: not one of those paths.  Any thread;
  * reads atomics only. */
 bool health_handle(struct api *a, struct http_exchange *x);
-/* models.c */
-void models_handle(struct api *a, struct http_exchange *x);
+/* models.c; the status it answered */
+int models_handle(struct api *a, struct http_exchange *x);
 
 /* job.c: take a generation request; answers it now or later. */
 void job_start(struct api *a, struct http_exchange *x, bool chat);

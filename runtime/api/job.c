@@ -20,6 +20,14 @@
 
 enum { BYTES_PER_TOKEN_GUESS = 4 };
 
+/* To the text workers; the job may be gone when this returns. */
+static void hand_over(struct job *j)
+{
+    bool queued = mailbox_put(j->api->work, j);
+
+    ASSERT(queued); /* the box has room for every job: jobs_max */
+}
+
 static void wake(struct job *j)
 {
     int turn = atomic_load(&j->turn), next;
@@ -29,11 +37,8 @@ static void wake(struct job *j)
             return;
         next = turn == JOB_IDLE ? JOB_QUEUED : JOB_HELD_AGAIN;
     } while (!atomic_compare_exchange_weak(&j->turn, &turn, next));
-    if (next == JOB_QUEUED) {
-        bool queued = mailbox_put(j->api->work, j);
-
-        ASSERT(queued); /* the box has room for every connection's job */
-    }
+    if (next == JOB_QUEUED)
+        hand_over(j);
 }
 
 static void unref(struct job *j)
@@ -150,7 +155,10 @@ static void finish(struct job *j, enum finish_reason why)
     const char *reason = why == FINISH_LENGTH && !j->stopped ? "length" : "stop";
     struct api_error e;
 
-    if (why == FINISH_CANCELED) {
+    if (j->text.failed) { /* an answer with a gap is none */
+        (void)api_error_from(&e, &(struct err){ERR_NO_MEMORY, "out of memory"});
+        fail(j, &e);
+    } else if (why == FINISH_CANCELED) {
         (void)api_error_set(&e, 503, "canceled", NULL, "the server is shutting down");
         e.retry_after_ms = 1000;
         fail(j, &e);
@@ -258,8 +266,7 @@ static void let_go(struct job *j)
     if (atomic_compare_exchange_strong(&j->turn, &held, JOB_IDLE))
         return;
     atomic_store(&j->turn, JOB_QUEUED);
-    held = mailbox_put(j->api->work, j);
-    ASSERT(held);
+    hand_over(j);
 }
 
 void job_work(struct job *j)
@@ -302,6 +309,31 @@ static int take_place(struct api *a, size_t body_len, uint64_t *ret_tokens, stru
     return api_error_from(e, &err);
 }
 
+/* A place among the API's jobs, which bounds what can stand in the workers' box: jobs whose client
+ * left count until the engine let go of them, beside those of its next connections. */
+static struct job *new_job(struct api *a, struct api_error *e)
+{
+    struct job *j = NULL;
+    struct err err = {0};
+
+    if (atomic_fetch_add(&a->n_jobs, 1) >= a->jobs_max)
+        (void)err_set(&err, ERR_BUSY, "too many requests are under way");
+    else if (!(j = mem_calloc(1, sizeof(*j))))
+        (void)err_set(&err, ERR_NO_MEMORY, "out of memory");
+    if (j)
+        return j;
+    atomic_fetch_sub(&a->n_jobs, 1);
+    (void)api_error_from(e, &err);
+    return NULL;
+}
+
+static void refuse(struct api *a, struct http_exchange *x, bool chat, const struct api_error *e)
+{
+    runtime_metrics_answer(a->o.metrics, chat ? "/v1/chat/completions" : "/v1/completions",
+                           e->status);
+    api_error_answer(e, x, NULL);
+}
+
 void job_start(struct api *a, struct http_exchange *x, bool chat)
 {
     struct api_error e;
@@ -311,24 +343,21 @@ void job_start(struct api *a, struct http_exchange *x, bool chat)
 
     (void)http_exchange_body(x, &len);
     if (take_place(a, len, &tokens, &e) != 0) {
-        runtime_metrics_answer(a->o.metrics, chat ? "/v1/chat/completions" : "/v1/completions",
-                               e.status);
-        api_error_answer(&e, x, NULL);
+        refuse(a, x, chat, &e);
         return;
     }
-    j = mem_calloc(1, sizeof(*j));
+    j = new_job(a, &e);
     if (!j) {
         inbox_release(a->model.inbox, tokens);
-        (void)api_error_set(&e, 503, "out_of_memory", NULL, "out of memory");
-        api_error_answer(&e, x, NULL);
+        refuse(a, x, chat, &e);
         return;
     }
     *j = (struct job){.api = a, .x = x, .chat = chat, .holds_place = true, .place_tokens = tokens};
     atomic_init(&j->refs, 1);
+    atomic_init(&j->turn, JOB_QUEUED); /* so that no on_gone() queues it before it is complete */
     j->text.max = JOB_TEXT_MAX;
     j->created_s = clock_wall_ms(clock_system()) / 1000;
     make_id(j);
-    atomic_fetch_add(&a->n_jobs, 1);
     http_exchange_keep(x, on_gone, j);
-    wake(j);
+    hand_over(j);
 }

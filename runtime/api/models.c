@@ -15,12 +15,19 @@ static void write_model(struct json_writer *w, const struct api *a)
     json_end(w);
 }
 
-static void answer(struct http_exchange *x, const struct str *body)
+static int answer(struct http_exchange *x, const struct str *body)
 {
     http_exchange_answer(x, 200, NULL, str_text(body), body->len);
+    return 200;
 }
 
-void models_handle(struct api *a, struct http_exchange *x)
+static int refuse(struct http_exchange *x, const struct api_error *e)
+{
+    api_error_answer(e, x, NULL);
+    return e->status;
+}
+
+int models_handle(struct api *a, struct http_exchange *x)
 {
     CLEANUP(str_release) struct str body = STR_INIT(16384);
     const char *id = http_exchange_path(x) + strlen("/v1/models");
@@ -30,8 +37,9 @@ void models_handle(struct api *a, struct http_exchange *x)
     if (!atomic_load(&a->has_model)) {
         (void)api_error_set(&e, 503, "loading", NULL, "the model is still loading");
         e.retry_after_ms = 2000;
-        api_error_answer(&e, x, NULL);
-    } else if (*id == '\0') {
+        return refuse(x, &e);
+    }
+    if (*id == '\0') {
         json_obj(&w);
         json_kv_text(&w, "object", "list");
         json_key(&w, "data");
@@ -39,12 +47,12 @@ void models_handle(struct api *a, struct http_exchange *x)
         write_model(&w, a);
         json_end(&w);
         json_end(&w);
-        answer(x, &body);
-    } else if (strcmp(id + 1, a->o.model_name) == 0) {
-        write_model(&w, a);
-        answer(x, &body);
-    } else {
-        (void)api_error_set(&e, 404, "model_not_found", "model", "no such model here");
-        api_error_answer(&e, x, NULL);
+        return answer(x, &body);
     }
+    if (strcmp(id + 1, a->o.model_name) == 0) {
+        write_model(&w, a);
+        return answer(x, &body);
+    }
+    (void)api_error_set(&e, 404, "model_not_found", "model", "no such model here");
+    return refuse(x, &e);
 }

@@ -14,8 +14,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 
+/* bytes: what --max-body can be at most */
 static const struct json_limits limits = {
-        .bytes_max = 8u << 20, .depth_max = 32, .values_max = 1u << 20};
+        .bytes_max = 1u << 30, .depth_max = 32, .values_max = 1u << 20};
 
 static int bad(struct api_error *e, const char *param, const char *why)
 {
@@ -210,17 +211,17 @@ static int get_stream(struct params *p, struct api_error *e)
 
 /* messages */
 
-/* object[key] = text, there or not before */
+/* object[key] = text, there or not before, or more than once */
 static int put_text(cJSON *object, const char *key, const char *text, struct api_error *e)
 {
-    cJSON *v = cJSON_CreateString(text);
-    bool ok = v != NULL;
+    cJSON *v = cJSON_CreateString(text); /* first: text may lie in what goes */
 
-    if (ok && json_get(object, key))
-        ok = cJSON_ReplaceItemInObjectCaseSensitive(object, key, v);
-    else if (ok)
-        ok = cJSON_AddItemToObject(object, key, v);
-    if (ok)
+    for (cJSON *c = object->child, *next; c && v; c = next) { /* one pass, whatever repeats */
+        next = c->next;
+        if (strcmp(c->string, key) == 0)
+            cJSON_Delete(cJSON_DetachItemViaPointer(object, c));
+    }
+    if (v && cJSON_AddItemToObject(object, key, v))
         return 0;
     cJSON_Delete(v);
     return api_error_set(e, 503, "out_of_memory", NULL, "out of memory");
