@@ -117,6 +117,8 @@ static int add_key(struct server *s, const char *key, struct err *err)
 {
     if (s->n_keys == KEYS_MAX)
         return err_set(err, ERR_INVALID, "more than %d API keys", KEYS_MAX);
+    if (*key == '\0')
+        return err_set(err, ERR_INVALID, "--api-key is empty: no client could send it");
     s->keys[s->n_keys++] = key;
     return 0;
 }
@@ -260,12 +262,12 @@ static int load_model(struct server *s, struct err *err)
     return r ? err_wrap(err, "model '%s'", s->o.model) : 0;
 }
 
-static void on_queue(void *userdata, uint32_t n_waiting, uint64_t n_tokens)
+static void on_queue(void *userdata, int requests, int64_t tokens)
 {
     struct runtime_metrics *m = userdata;
 
-    metric_set(m->queue_length, n_waiting);
-    metric_set(m->queue_tokens, (double)n_tokens);
+    metric_add(m->queue_length, requests);
+    metric_add(m->queue_tokens, (double)tokens);
 }
 
 static int plan_memory(struct server *s, struct kv_budget *budget, struct err *err)

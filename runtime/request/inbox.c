@@ -38,10 +38,10 @@ void inbox_free(struct inbox *b)
     mem_free(b);
 }
 
-static void tell(struct inbox *b)
+static void tell(struct inbox *b, int requests, int64_t tokens)
 {
     if (b->o.on_change)
-        b->o.on_change(b->o.userdata, atomic_load(&b->n_waiting), atomic_load(&b->n_tokens));
+        b->o.on_change(b->o.userdata, requests, tokens);
 }
 
 int inbox_reserve(struct inbox *b, uint64_t n_tokens, struct err *err)
@@ -62,7 +62,7 @@ int inbox_reserve(struct inbox *b, uint64_t n_tokens, struct err *err)
         atomic_fetch_sub(&b->n_waiting, 1);
         return r;
     }
-    tell(b);
+    tell(b, 1, (int64_t)n_tokens);
     return 0;
 }
 
@@ -70,14 +70,14 @@ void inbox_correct(struct inbox *b, uint64_t guessed, uint64_t actual)
 {
     atomic_fetch_add(&b->n_tokens, actual);
     atomic_fetch_sub(&b->n_tokens, guessed);
-    tell(b);
+    tell(b, 0, (int64_t)actual - (int64_t)guessed);
 }
 
 void inbox_return(struct inbox *b, uint64_t n_tokens)
 {
     atomic_fetch_add(&b->n_tokens, n_tokens);
     atomic_fetch_add(&b->n_waiting, 1);
-    tell(b);
+    tell(b, 1, (int64_t)n_tokens);
 }
 
 void inbox_release(struct inbox *b, uint64_t n_tokens)
@@ -87,7 +87,7 @@ void inbox_release(struct inbox *b, uint64_t n_tokens)
     atomic_fetch_sub(&b->n_tokens, n_tokens);
     requests = atomic_fetch_sub(&b->n_waiting, 1);
     ASSERT(requests > 0);
-    tell(b);
+    tell(b, -1, -(int64_t)n_tokens);
 }
 
 bool inbox_send(struct inbox *b, struct request *r)

@@ -16,8 +16,9 @@ struct inbox;
 struct inbox_options {
     uint32_t requests_max; /* waiting at once */
     uint64_t tokens_max;   /* of all waiting prompts */
-    /* Told of each change, from any thread, without a lock held; may be NULL. */
-    void (*on_change)(void *userdata, uint32_t n_waiting, uint64_t n_tokens);
+    /* Told of each change, from any thread, without a lock held; may be NULL.  Differences, since
+     * two calls may come in either order: their sum is right, a last value would not be. */
+    void (*on_change)(void *userdata, int requests, int64_t tokens);
     void *userdata;
 };
 

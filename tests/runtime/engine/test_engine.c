@@ -260,9 +260,24 @@ static void leaving_ends_what_runs_and_what_waits(void **state)
     }
 }
 
+struct told {
+    int requests;
+    int64_t tokens;
+};
+
+static void on_change(void *userdata, int requests, int64_t tokens)
+{
+    struct told *t = userdata;
+
+    t->requests += requests;
+    t->tokens += tokens;
+}
+
 static void a_full_queue_says_so(void **state)
 {
-    struct inbox_options o = {.requests_max = 3, .tokens_max = 100};
+    struct told told = {0};
+    struct inbox_options o = {
+            .requests_max = 3, .tokens_max = 100, .on_change = on_change, .userdata = &told};
     CLEANUP(inbox_freep) struct inbox *b = NULL;
     struct err err;
 
@@ -278,9 +293,13 @@ static void a_full_queue_says_so(void **state)
     assert_ok(inbox_reserve(b, 1, &err), &err);
     assert_int_equal(inbox_reserve(b, 1, &err), -ERR_BUSY);
     assert_int_equal(inbox_waiting(b), 3);
+    assert_int_equal(told.requests, 3);
+    assert_int_equal(told.tokens, 92);
     inbox_close(b);
     inbox_release(b, 1);
     assert_int_equal(inbox_reserve(b, 1, &err), -ERR_UNAVAILABLE);
+    assert_int_equal(told.requests, 2);
+    assert_int_equal(told.tokens, 91);
 }
 
 int main(void)
