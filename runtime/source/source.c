@@ -128,14 +128,20 @@ static int fetch_hf(const struct source_options *o, char *ret_path, struct err *
 
     if (r)
         return r;
-    (void)snprintf(url, sizeof(url), "%s%s%s/%s/resolve/%s/%s", endpoint,
-                   str_ends(endpoint, "/") ? "" : "/", h.org, h.repo, h.revision, h.file);
+    if (snprintf(url, sizeof(url), "%s%s%s/%s/resolve/%s/%s", endpoint,
+                 str_ends(endpoint, "/") ? "" : "/", h.org, h.repo, h.revision,
+                 h.file) >= URL_BYTES)
+        return err_set(err, ERR_INVALID, "HF_ENDPOINT is too long");
     r = cache_path(o, url, h.file, ret_path, err);
     if (r || access(ret_path, R_OK) == 0)
         return r;
     r = ask_hub(o, url, sha256, err);
+    if (r)
+        return r;
     d.sha256 = o->sha256 ? o->sha256 : sha256[0] ? sha256 : NULL;
-    return r ? r : download_run(o, &d, err);
+    if (!d.sha256)
+        log_warn(o->logger, "the hub told no SHA-256, the download will not be checked by one");
+    return download_run(o, &d, err);
 }
 
 static int fetch_http(const struct source_options *o, char *ret_path, struct err *err)
