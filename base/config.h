@@ -58,7 +58,7 @@ int config_load(const struct option *table, size_t n, const struct config_source
                 struct err *err) MUST_CHECK;
 void config_release(const struct option *table, size_t n, void *target);
 void config_help(const struct option *table, size_t n, const char *usage, struct str *out);
-/* Effective values as YAML that config_load() reads back; secrets as "<set>". */
+/* Effective values as YAML that config_load() reads back; secrets only as a remark. */
 void config_print(const struct option *table, size_t n, const void *target, struct str *out);
 /* A Markdown table a section, for docs/reference. */
 void config_markdown(const struct option *table, size_t n, struct str *out);

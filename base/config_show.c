@@ -125,23 +125,28 @@ static void add_value(struct str *out, const struct option *o, const void *at)
     }
 }
 
+static bool is_set(const struct option *o, const void *at)
+{
+    if (o->type == OPTION_STR || o->type == OPTION_CHOICE)
+        return *(char *const *)at != NULL;
+    return o->type != OPTION_LIST || ((const struct option_list *)at)->n > 0;
+}
+
 void config_print(const struct option *table, size_t n, const void *target, struct str *out)
 {
     for (size_t i = 0; i < n; i++) {
         const struct option *o = &table[i];
         const void *at = (const char *)target + o->offset;
-        bool text = o->type == OPTION_STR || o->type == OPTION_CHOICE;
 
-        if (text && !*(char *const *)at) {
+        if (!is_set(o, at)) {
             str_addf(out, "# %s is not set\n", o->name);
-            continue;
-        }
-        str_addf(out, "%s: ", o->name);
-        if (o->secret)
-            str_adds(out, "<set>");
-        else
+        } else if (o->secret) {
+            str_addf(out, "# %s is set; its value is not shown\n", o->name);
+        } else {
+            str_addf(out, "%s: ", o->name);
             add_value(out, o, at);
-        str_addc(out, '\n');
+            str_addc(out, '\n');
+        }
     }
 }
 

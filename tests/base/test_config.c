@@ -204,6 +204,7 @@ static void printed_configuration_reads_back(void **state)
     assert_int_equal(back.wait_ms, 1500);
     assert_int_equal(back.size, 3 << 20);
     assert_true(back.rate == 0.125);
+    assert_int_equal(back.items.n, 0); /* a secret is asked for again, not made up */
     config_release(table, N, &t);
     config_release(table, N, &back);
     (void)unlink(path);
