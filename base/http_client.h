@@ -13,7 +13,8 @@
 /* HTTP over libcurl.  A client is one keep-alive connection pool with its TLS settings; one
  * thread at a time uses it.  Two ways to call: http_client_do() blocks; an http_loop runs many
  * calls on one thread (watches).  Redirects are followed only when asked, only http(s), never from
- * https to http, and never carry Authorization to another host.  Proxies come from the usual variables. */
+ * https to http, and never carry Authorization to another host.  Proxies come from the usual
+ * variables. */
 struct http_client;
 
 struct http_client_options {
