@@ -24,7 +24,7 @@
 #include "runtime/text/token_trie.h"
 #include "runtime/text/vocab.h"
 
-enum { ENDS_MAX = 16 };
+enum { ENDS_MAX = 16, CHARACTER_BYTES_MAX = 4 };
 
 static const char SPACE_MARK[] = "\xE2\x96\x81"; /* U+2581 */
 
@@ -41,6 +41,7 @@ struct tokenizer {
     int32_t bos, eos;
     int32_t ends[ENDS_MAX];
     size_t n_ends;
+    size_t longest; /* bytes of a token */
     bool add_bos, add_eos, add_space_prefix;
     char *bos_text, *eos_text;
 };
@@ -139,6 +140,17 @@ static char *text_dup(const struct tokenizer *t, int32_t id)
     return mem_strndup(text, len);
 }
 
+static void find_longest(struct tokenizer *t)
+{
+    t->longest = CHARACTER_BYTES_MAX; /* an unknown character is a token, too */
+    for (uint32_t i = 0; i < vocab_n(t->vocab); i++) {
+        size_t len;
+
+        (void)vocab_bytes(t->vocab, (int32_t)i, &len);
+        t->longest = len > t->longest ? len : t->longest;
+    }
+}
+
 static int load_special(struct tokenizer *t, const struct gguf *g, struct err *err)
 {
     bool is_sp = vocab_kind(t->vocab) == VOCAB_SENTENCEPIECE;
@@ -188,6 +200,7 @@ int tokenizer_new(const struct gguf *g, struct tokenizer **ret, struct err *err)
         r = load_pre(t, g, err);
     if (r < 0)
         return r;
+    find_longest(t);
     *ret = TAKE_PTR(t);
     return 0;
 }
@@ -312,6 +325,10 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
     };
     int r = 0;
 
+    /* a token too many whatever the text is: not worth the seconds that a long one takes */
+    if (len / t->longest > out->max)
+        return err_set(err, ERR_INVALID, "text of %zu bytes has more than %zu tokens", len,
+                       out->max);
     if (add_special && t->add_bos)
         r = token_list_add(out, t->bos, err);
     if (r == 0)

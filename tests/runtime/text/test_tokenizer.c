@@ -157,6 +157,7 @@ static void test_special_ids(void **state)
 {
     struct fixture f = {0};
     struct token_list ids = {.max = 2};
+    char many[100];
     struct err err;
     size_t len;
 
@@ -186,6 +187,13 @@ static void test_special_ids(void **state)
     assert_int_equal(ids.ids[0], TINY_BOS);
     assert_int_equal(tokenizer_encode(f.t, "h", 1, NULL, 0, false, &ids, &err), -ERR_INVALID);
     assert_string_equal(err.msg, "text has more than 2 tokens");
+    /* seen by the length alone: even the longest token would not do */
+    ids.n = 0;
+    memset(many, 'h', sizeof(many));
+    assert_int_equal(tokenizer_encode(f.t, many, sizeof(many), NULL, 0, false, &ids, &err),
+                     -ERR_INVALID);
+    assert_string_equal(err.msg, "text of 100 bytes has more than 2 tokens");
+    assert_int_equal(ids.n, 0);
     token_list_release(&ids);
     tear_down(&f);
 }
