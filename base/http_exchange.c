@@ -351,30 +351,6 @@ const char *http_exchange_header(const struct http_exchange *x, const char *name
     return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
 }
 
-struct visit {
-    void (*fn)(void *userdata, const char *name, const char *value);
-    void *userdata;
-};
-
-static enum MHD_Result visit_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                    const char *value)
-{
-    struct visit *v = cls;
-
-    (void)kind;
-    v->fn(v->userdata, name, value ? value : "");
-    return MHD_YES;
-}
-
-void http_exchange_headers(const struct http_exchange *x,
-                           void (*fn)(void *userdata, const char *name, const char *value),
-                           void *userdata)
-{
-    struct visit v = {fn, userdata};
-
-    (void)MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, visit_header, &v);
-}
-
 const char *http_exchange_body(const struct http_exchange *x, size_t *ret_len)
 {
     *ret_len = x->body.len;

@@ -44,7 +44,6 @@ struct http_server {
     int epoll_fd;
     pthread_t watcher;
     atomic_bool draining, stopping;
-    atomic_uint n_connections;
     pthread_mutex_t lock; /* the two lists, connection states, n_kept */
     pthread_cond_t ended;
     struct http_conn *conns;

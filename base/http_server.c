@@ -180,7 +180,6 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_c
         c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         http_server_set_state(s, c, CONN_HEADERS);
         *socket_context = c;
-        atomic_fetch_add(&s->n_connections, 1);
         (void)pthread_mutex_lock(&s->lock);
         c->next = s->conns;
         if (c->next)
@@ -196,7 +195,6 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_c
         if (c->next)
             c->next->prev = c->prev;
         (void)pthread_mutex_unlock(&s->lock);
-        atomic_fetch_sub(&s->n_connections, 1);
         mem_free(c);
     }
 }
@@ -536,11 +534,6 @@ uint16_t http_server_port(const struct http_server *s)
 void http_server_drain(struct http_server *s)
 {
     atomic_store(&s->draining, true);
-}
-
-unsigned http_server_connections(const struct http_server *s)
-{
-    return atomic_load(&s->n_connections);
 }
 
 int http_server_set_cert(struct http_server *s, const char *cert_pem, const char *key_pem,

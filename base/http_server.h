@@ -44,7 +44,6 @@ int http_server_start(const struct http_server_options *o, struct http_server **
 uint16_t http_server_port(const struct http_server *s);
 /* From now on answers carry Connection: close.  Requests are still taken. */
 void http_server_drain(struct http_server *s);
-unsigned http_server_connections(const struct http_server *s);
 /* Replace the certificate given as text; connections that are open keep theirs. */
 int http_server_set_cert(struct http_server *s, const char *cert_pem, const char *key_pem,
                          struct err *err) MUST_CHECK;
@@ -58,10 +57,6 @@ const char *http_exchange_method(const struct http_exchange *x);
 const char *http_exchange_path(const struct http_exchange *x);  /* raw, without the query */
 const char *http_exchange_query(const struct http_exchange *x); /* raw, "" if none */
 const char *http_exchange_header(const struct http_exchange *x, const char *name); /* NULL: none */
-/* Calls fn for each header, as they came. */
-void http_exchange_headers(const struct http_exchange *x,
-                           void (*fn)(void *userdata, const char *name, const char *value),
-                           void *userdata);
 const char *http_exchange_body(const struct http_exchange *x, size_t *ret_len);
 /* The body was read and is not needed any more: a kept exchange need not hold its memory. */
 void http_exchange_drop_body(struct http_exchange *x);

@@ -7,10 +7,11 @@
  * and is tested, without a GPU.  All memory is taken in kv_pool_new(): serving can run
  * out of blocks (ERR_BUSY, the scheduler preempts) but not out of memory.
  *
- * A block with two or more references is a shared prompt prefix: read-only until it is
- * down to one.  Threading: the engine thread is the only caller, hence no lock.
+ * Threading: the engine thread is the only caller, hence no lock.
  */
 #include "runtime/engine/kv_pool.h"
+
+#include <stdbool.h>
 
 #include "base/assertion.h"
 #include "base/mem.h"
@@ -19,7 +20,7 @@ struct kv_pool {
     uint32_t n_blocks;
     uint32_t n_free;
     uint32_t *free_ids; /* stack: the first n_free entries are free, the last goes out next */
-    uint32_t *refs;     /* references to each block; 0 = free */
+    bool *held;         /* each block: catches one that is given back twice */
 };
 
 int kv_pool_new(uint32_t n_blocks, struct kv_pool **ret, struct err *err)
@@ -33,8 +34,8 @@ int kv_pool_new(uint32_t n_blocks, struct kv_pool **ret, struct err *err)
     if (!pool)
         return err_set(err, ERR_NO_MEMORY, "kv pool");
     pool->free_ids = mem_calloc(n_blocks, sizeof(*pool->free_ids));
-    pool->refs = mem_calloc(n_blocks, sizeof(*pool->refs));
-    if (!pool->free_ids || !pool->refs)
+    pool->held = mem_calloc(n_blocks, sizeof(*pool->held));
+    if (!pool->free_ids || !pool->held)
         return err_set(err, ERR_NO_MEMORY, "kv pool of %u blocks", n_blocks);
 
     pool->n_blocks = pool->n_free = n_blocks;
@@ -53,25 +54,18 @@ int kv_pool_take(struct kv_pool *pool, uint32_t n, uint32_t *ret_ids, struct err
 
     for (uint32_t i = 0; i < n; i++) {
         ret_ids[i] = pool->free_ids[--pool->n_free];
-        ASSERT(pool->refs[ret_ids[i]] == 0);
-        pool->refs[ret_ids[i]] = 1;
+        ASSERT(!pool->held[ret_ids[i]]);
+        pool->held[ret_ids[i]] = true;
     }
     return 0;
-}
-
-void kv_pool_ref(struct kv_pool *pool, uint32_t id)
-{
-    ASSERT(id < pool->n_blocks);
-    ASSERT(pool->refs[id] > 0); /* only a holder may share */
-    pool->refs[id]++;
 }
 
 void kv_pool_put(struct kv_pool *pool, uint32_t id)
 {
     ASSERT(id < pool->n_blocks);
-    ASSERT(pool->refs[id] > 0);
-    if (--pool->refs[id] == 0)
-        pool->free_ids[pool->n_free++] = id;
+    ASSERT(pool->held[id]);
+    pool->held[id] = false;
+    pool->free_ids[pool->n_free++] = id;
 }
 
 void kv_pool_free(struct kv_pool *pool)
@@ -79,7 +73,7 @@ void kv_pool_free(struct kv_pool *pool)
     if (!pool)
         return;
     mem_free(pool->free_ids);
-    mem_free(pool->refs);
+    mem_free(pool->held);
     mem_free(pool);
 }
 

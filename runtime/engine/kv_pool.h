@@ -6,8 +6,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 
-/* A fixed set of KV-cache blocks, counted by reference; one pool a group of layers.  Engine thread
- * only. */
+/* A fixed set of KV-cache blocks; one pool a group of layers.  Engine thread only. */
 struct kv_pool;
 
 enum { KV_POOL_BLOCKS_MAX = 1 << 20 };
@@ -18,9 +17,7 @@ DEFINE_FREEP(kv_pool)
 
 /* Take n blocks, all or none.  ERR_BUSY when fewer are free: the caller preempts. */
 int kv_pool_take(struct kv_pool *pool, uint32_t n, uint32_t *ret_ids, struct err *err) MUST_CHECK;
-/* Share a block that is already held (a prompt prefix). */
-void kv_pool_ref(struct kv_pool *pool, uint32_t id);
-/* Give one reference back; the last one frees the block. */
+/* Give a block back. */
 void kv_pool_put(struct kv_pool *pool, uint32_t id);
 uint32_t kv_pool_n_free(const struct kv_pool *pool);
 uint32_t kv_pool_n_blocks(const struct kv_pool *pool);

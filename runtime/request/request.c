@@ -6,17 +6,6 @@
 #include "base/assertion.h"
 #include "base/mem.h"
 
-const char *finish_reason_name(enum finish_reason r)
-{
-    static const char *const names[] = {
-            [FINISH_NONE] = "none",         [FINISH_STOP] = "stop",   [FINISH_LENGTH] = "length",
-            [FINISH_CANCELED] = "canceled", [FINISH_ERROR] = "error",
-    };
-    _Static_assert(sizeof(names) / sizeof(names[0]) == FINISH_COUNT, "one name a reason");
-
-    return names[r];
-}
-
 int request_new(const int32_t *prompt, uint32_t n_prompt, uint32_t max_tokens, struct request **ret,
                 struct err *err)
 {

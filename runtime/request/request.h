@@ -26,8 +26,6 @@ enum finish_reason {
     FINISH_COUNT,
 };
 
-const char *finish_reason_name(enum finish_reason r); /* "stop", "length", ... */
-
 struct sampling {
     float temperature; /* 0: greedy */
     float top_p;
@@ -40,7 +38,6 @@ enum { REQUEST_END_IDS_MAX = 16 };
 
 struct request {
     /* set before the request is sent, read-only after */
-    uint64_t id;
     uint32_t n_prompt;
     uint32_t max_tokens;
     struct sampling sampling;
