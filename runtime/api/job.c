@@ -152,24 +152,25 @@ static void give_up(struct job *j)
 
 static void finish(struct job *j, enum finish_reason why)
 {
+    bool whole = j->stopped || why == FINISH_STOP || why == FINISH_LENGTH;
     const char *reason = why == FINISH_LENGTH && !j->stopped ? "length" : "stop";
     struct api_error e;
 
     if (j->text.failed) { /* an answer with a gap is none */
         (void)api_error_from(&e, &(struct err){ERR_NO_MEMORY, "out of memory"});
         fail(j, &e);
+    } else if (whole) {
+        count_answer(j, 200, reason);
+        answer_finish(j, reason);
+        end_job(j);
     } else if (why == FINISH_CANCELED) {
         (void)api_error_set(&e, 503, "canceled", NULL, "the server is shutting down");
         e.retry_after_ms = 1000;
         fail(j, &e);
-    } else if (why == FINISH_ERROR) {
+    } else {
         (void)api_error_set(&e, 500, "internal_error", NULL,
                             "the model failed to compute this request");
         fail(j, &e);
-    } else {
-        count_answer(j, 200, reason);
-        answer_finish(j, reason);
-        end_job(j);
     }
 }
 
