@@ -23,7 +23,6 @@ enum finish_reason {
     FINISH_LENGTH,   /* max_tokens, or the context is full */
     FINISH_CANCELED, /* request_end(), or the server is leaving */
     FINISH_ERROR,    /* the device failed, or this row's logits were not finite */
-    FINISH_COUNT,
 };
 
 struct sampling {
