@@ -215,7 +215,7 @@ static int fetch_and_open(struct server *s, struct err *err)
     health_set_phase(&s->health, HEALTH_LOADING);
     health_set_progress(&s->health, 0, 0);
     r = gguf_open(path, &s->file, err);
-    return r ? err_wrap(err, "model '%s'", s->o.model) : 0;
+    return r ? err_wrap(err, "model '%s'", path) : 0;
 }
 
 static int load_template(struct server *s, struct err *err)
@@ -259,7 +259,7 @@ static int load_model(struct server *s, struct err *err)
     if (r == 0 && tokenizer_n_vocab(s->tokenizer) > model_info(s->model)->n_vocab)
         r = err_set(err, ERR_INVALID, "the vocabulary has %u tokens, the embedding only %u rows",
                     tokenizer_n_vocab(s->tokenizer), model_info(s->model)->n_vocab);
-    return r ? err_wrap(err, "model '%s'", s->o.model) : 0;
+    return r ? err_wrap(err, "model '%s'", s->model_name) : 0;
 }
 
 static void on_queue(void *userdata, int requests, int64_t tokens)

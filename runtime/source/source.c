@@ -146,17 +146,17 @@ static int fetch_hf(const struct source_options *o, char *ret_path, struct err *
 
 static int fetch_http(const struct source_options *o, char *ret_path, struct err *err)
 {
-    struct download d = {
-            .url = o->source, .path = ret_path, .sha256 = o->sha256, .what = o->source};
+    char shown[URL_BYTES]; /* a query may hold a signature: it is in no error and no log */
+    struct download d = {.url = o->source, .path = ret_path, .sha256 = o->sha256, .what = shown};
     struct url u;
     int r = url_parse(o->source, &u, err);
 
     if (r)
         return err_wrap(err, "model source");
+    (void)snprintf(shown, sizeof(shown), "%.*s", (int)strcspn(o->source, "?"), o->source);
     if (strcmp(u.scheme, "https") != 0 && !o->allow_private)
         return err_set(err, ERR_INVALID,
-                       "'%.200s': use https://; plain http needs --allow-private-sources",
-                       o->source);
+                       "'%.200s': use https://; plain http needs --allow-private-sources", shown);
     r = cache_path(o, o->source, u.path, ret_path, err);
     return r ? r : download_run(o, &d, err);
 }

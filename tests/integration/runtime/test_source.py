@@ -203,6 +203,13 @@ def test_private_addresses_need_leave(hub, tmp_path):
         assert s.process.wait(20) == 1 and "https" in s.lines()[-1]["error"]
 
 
+def test_a_query_is_in_no_log(hub, tmp_path):
+    hub.status = 404
+    with serve(hub, tmp_path, source=f"{hub.url}/x.gguf?signature=s3cret", wait=None) as s:
+        assert s.process.wait(20) == 1
+        assert "x.gguf" in s.lines()[-1]["error"] and "s3cret" not in str(s.lines())
+
+
 def test_two_processes_fetch_once(hub, tmp_path):
     hub.slow = 0.005
     with serve(hub, tmp_path, wait="listening") as one, serve(hub, tmp_path, wait="listening") as two:
