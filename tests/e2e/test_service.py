@@ -111,7 +111,7 @@ def test_killed_operator_disturbs_nothing(cluster, world):
     time.sleep(8)
     since = cluster.audit(penstock.ACCOUNT)[before:]
     assert since, "the operator is back and asks"
-    assert writes(since) == []
+    assert writes(since) == [], cluster.kubectl("logs", "deploy/penstock-operator", "-n", penstock.SYSTEM).stdout
     assert [(p["metadata"]["uid"], p["status"]["containerStatuses"][0]["restartCount"])
             for p in world.pods()] == pods
     assert world.service()["metadata"]["resourceVersion"] == version
