@@ -246,6 +246,11 @@ uint16_t api_metrics_port(const struct api *a)
 
 void api_set_model(struct api *a, const struct api_model *m)
 {
+    uint32_t n = tokenizer_n_vocab(m->tokenizer);
+
+    for (uint32_t id = 0; id < n && a->n_end_ids < REQUEST_END_IDS_MAX; id++)
+        if (tokenizer_is_end(m->tokenizer, (int32_t)id))
+            a->end_ids[a->n_end_ids++] = (int32_t)id;
     a->model = *m;
     atomic_store(&a->has_model, true); /* releases what was written above */
 }

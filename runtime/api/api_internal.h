@@ -18,6 +18,8 @@ struct api {
     struct api_options o;
     struct http_server *server, *health_server;
     struct api_model model;
+    int32_t end_ids[REQUEST_END_IDS_MAX]; /* the model's: what ends every generation */
+    uint32_t n_end_ids;
     atomic_bool has_model, refusing;
     atomic_uint n_jobs;
     unsigned jobs_max;    /* room in the box, too: a job stands in it once at most */

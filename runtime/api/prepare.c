@@ -92,15 +92,6 @@ static int check_length(const struct job *j, size_t n_prompt, uint32_t *ret_max,
     return 0;
 }
 
-static void set_end_ids(const struct tokenizer *t, struct request *r)
-{
-    uint32_t n = tokenizer_n_vocab(t);
-
-    for (uint32_t id = 0; id < n && r->n_end_ids < REQUEST_END_IDS_MAX; id++)
-        if (tokenizer_is_end(t, (int32_t)id))
-            r->end_ids[r->n_end_ids++] = (int32_t)id;
-}
-
 static int make_stops(struct job *j, struct api_error *e)
 {
     struct err err;
@@ -124,7 +115,8 @@ static int make_request(struct job *j, const struct token_list *ids, struct api_
     r->sampling = j->params.sampling;
     r->ignore_eos = j->params.ignore_eos;
     r->arrival_ns = http_exchange_arrival_ns(j->x);
-    set_end_ids(j->api->model.tokenizer, r);
+    memcpy(r->end_ids, j->api->end_ids, sizeof(r->end_ids));
+    r->n_end_ids = j->api->n_end_ids;
     j->request = r;
     return 0;
 }
