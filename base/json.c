@@ -5,7 +5,9 @@
  * cJSON builds the tree, but it is a lenient reader: it lets "01" and invalid UTF-8 pass, recurses
  * as deep as it is told to, and cuts a string at \u0000.  So the text first goes through a small
  * checker that accepts exactly RFC 8259 within our limits, without recursion and without memory;
- * what it lets through is well-formed, and cJSON's leniency has nothing left to act on.
+ * what it lets through is well-formed, and cJSON's leniency has nothing left to act on.  Of members
+ * with the same key only the last stays in the tree, so that who looks a key up and who walks the
+ * members see the same object.
  */
 #include "base/json.h"
 
@@ -21,6 +23,12 @@ enum { DEPTH_CAP = 512 }; /* below cJSON's own nesting limit of 1000 */
 
 const struct json_limits JSON_LIMITS_DEFAULT = {
         .bytes_max = 8u << 20, .depth_max = 64, .values_max = 1u << 20};
+
+/* A member of an object and its place among the others. */
+struct member {
+    cJSON *item;
+    size_t place;
+};
 
 /* The checker's state: where it reads, and one bit a level: object or array. */
 struct check {
@@ -333,6 +341,53 @@ static void init_once(void)
     (void)pthread_once(&once, use_our_heap);
 }
 
+static int by_key_then_place(const void *a, const void *b)
+{
+    const struct member *x = a, *y = b;
+    int order = strcmp(x->item->string, y->item->string);
+
+    return order ? order : (x->place > y->place) - (x->place < y->place);
+}
+
+/* Deletes the members of obj that a later one of the same key overrules. */
+static int keep_last_of_each_key(cJSON *obj, size_t n)
+{
+    CLEANUP(mem_freep) struct member *members = mem_calloc(n, sizeof(*members));
+    size_t i = 0;
+    cJSON *item;
+
+    if (!members)
+        return -ERR_NO_MEMORY;
+    cJSON_ArrayForEach(item, obj)
+    {
+        members[i] = (struct member){.item = item, .place = i};
+        i++;
+    }
+    qsort(members, n, sizeof(*members), by_key_then_place);
+    for (i = 0; i + 1 < n; i++) {
+        if (strcmp(members[i].item->string, members[i + 1].item->string) == 0)
+            cJSON_Delete(cJSON_DetachItemViaPointer(obj, members[i].item));
+    }
+    return 0;
+}
+
+/* All objects of a tree; its depth is bounded by the check. */
+static int drop_duplicates(cJSON *v)
+{
+    size_t n = 0;
+    cJSON *child;
+
+    cJSON_ArrayForEach(child, v)
+    {
+        int r = drop_duplicates(child);
+
+        if (r)
+            return r;
+        n++;
+    }
+    return cJSON_IsObject(v) && n > 1 ? keep_last_of_each_key(v, n) : 0;
+}
+
 int json_parse(const char *text, size_t len, const struct json_limits *limits, cJSON **ret,
                struct err *err)
 {
@@ -343,24 +398,17 @@ int json_parse(const char *text, size_t len, const struct json_limits *limits, c
         return r;
     init_once();
     tree = cJSON_ParseWithLength(text, len);
-    if (!tree)
+    if (!tree || drop_duplicates(tree)) {
+        cJSON_Delete(tree);
         return err_set(err, ERR_NO_MEMORY, "JSON tree of %zu bytes of text", len);
+    }
     *ret = tree;
     return 0;
 }
 
 const cJSON *json_get(const cJSON *obj, const char *key)
 {
-    const cJSON *found = NULL, *child;
-
-    if (!cJSON_IsObject(obj))
-        return NULL;
-    cJSON_ArrayForEach(child, obj)
-    {
-        if (child->string && strcmp(child->string, key) == 0)
-            found = child; /* the last one wins */
-    }
-    return found;
+    return cJSON_IsObject(obj) ? cJSON_GetObjectItemCaseSensitive(obj, key) : NULL;
 }
 
 const cJSON *json_path(const cJSON *obj, const char *dotted)

@@ -12,7 +12,8 @@
 /* JSON trees, over cJSON.  json_parse() first checks the text against RFC 8259 with our limits
  * (cJSON itself is lenient and recurses), then lets cJSON build the tree.  Refused: invalid
  * UTF-8, NUL (raw or as \u0000), lone surrogates, numbers that are not finite, a byte-order
- * mark, anything after the value.  Duplicate keys: the last one wins.  Keys match by exact case. */
+ * mark, anything after the value.  Of duplicate keys the last stays in the tree.  Keys match by
+ * exact case. */
 
 struct json_limits {
     size_t bytes_max;

@@ -161,6 +161,20 @@ static bool same_quantity(const cJSON *a, const cJSON *b)
     return value[0] <= value[1] && value[0] >= value[1];
 }
 
+/* Has the list an element of want's key that covers it?  (Nothing stops a user from naming a
+ * variable twice.) */
+static bool covers_element(const cJSON *live, const cJSON *want, const char *key)
+{
+    const cJSON *l;
+
+    cJSON_ArrayForEach(l, live)
+    {
+        if (json_equal(json_get(l, key), json_get(want, key)) && merge_covers(l, want))
+            return true;
+    }
+    return false;
+}
+
 static bool covers_list(const cJSON *live, const cJSON *want)
 {
     const cJSON *w, *at = live->child;
@@ -171,16 +185,8 @@ static bool covers_list(const cJSON *live, const cJSON *want)
     cJSON_ArrayForEach(w, want)
     {
         const char *key = keyed ? list_key(want->string, w) : NULL;
-        const cJSON *l = at;
 
-        if (key) {
-            cJSON_ArrayForEach(l, live)
-            {
-                if (json_equal(json_get(l, key), json_get(w, key)))
-                    break;
-            }
-        }
-        if (!l || !merge_covers(l, w))
+        if (key ? !covers_element(live, w, key) : !at || !merge_covers(at, w))
             return false;
         at = at ? at->next : NULL;
     }

@@ -128,6 +128,7 @@ static void lookups(void **state)
     assert_int_equal(json_int(json_get(t, "a"), "n", 0), 7);
     assert_true(json_bool(json_get(t, "a"), "t", false));
     assert_int_equal(json_int(t, "d", 0), 2); /* the last one wins */
+    assert_int_equal(cJSON_GetArraySize(t), 3);
     assert_null(json_get(NULL, "a"));
     assert_null(json_get(t, "A"));
 }

@@ -77,6 +77,8 @@ void merge_covers_what_was_asked(void **state)
              "{\"env\":[{\"name\":\"A\",\"value\":\"1\"}]}", true},
             {"{\"env\":[{\"name\":\"A\",\"value\":\"2\"}]}",
              "{\"env\":[{\"name\":\"A\",\"value\":\"1\"}]}", false},
+            {"{\"env\":[{\"name\":\"A\",\"value\":\"1\"},{\"name\":\"A\",\"value\":\"2\"}]}",
+             "{\"env\":[{\"name\":\"A\",\"value\":\"1\"},{\"name\":\"A\",\"value\":\"2\"}]}", true},
             {"{\"ports\":[{\"port\":80,\"nodePort\":3}]}", "{\"ports\":[{\"port\":80}]}", true},
             {"{\"rules\":[{\"a\":1,\"d\":0}]}", "{\"rules\":[{\"a\":1}]}", true},
             {"{\"a\":true}", "{\"a\":false}", false},
