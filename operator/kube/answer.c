@@ -37,6 +37,19 @@ static enum err_code code_of(int status)
     }
 }
 
+/* Nothing more can be made in a namespace that is being deleted; its services go with it. */
+static bool is_namespace_going(const cJSON *status)
+{
+    const cJSON *cause;
+
+    cJSON_ArrayForEach(cause, json_path(status, "details.causes"))
+    {
+        if (strcmp(json_str(cause, "reason", ""), "NamespaceTerminating") == 0)
+            return true;
+    }
+    return false;
+}
+
 int kube_answer_error(int status, const char *body, size_t len, struct err *err)
 {
     CLEANUP(json_freep) cJSON *json = NULL;
@@ -45,8 +58,8 @@ int kube_answer_error(int status, const char *body, size_t len, struct err *err)
 
     if (len && json_parse(body, len, &JSON_LIMITS_DEFAULT, &json, &ignored) == 0)
         message = json_str(json, "message", "");
-    return err_set(err, code_of(status), "HTTP %d%s%.400s", status, message[0] ? ": " : "",
-                   message);
+    return err_set(err, is_namespace_going(json) ? ERR_CANCELED : code_of(status),
+                   "HTTP %d%s%.400s", status, message[0] ? ": " : "", message);
 }
 
 static void scrub_nul(char *data, size_t len)

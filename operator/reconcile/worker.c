@@ -192,7 +192,9 @@ static void settle(struct worker *w, const char *key, int r, uint64_t again_ms,
     if (r && p.loud)
         log_warn(w->all->opt.lg, "reconcile failed", F_STR("object", key), F_ERR(err));
     else if (r)
-        log_info(w->all->opt.lg, "reconcile comes again", F_STR("object", key), F_ERR(err));
+        log_info(w->all->opt.lg,
+                 p.retry ? "reconcile comes again" : "nothing to reconcile any more",
+                 F_STR("object", key), F_ERR(err));
 }
 
 static void work_on(struct worker *w, const char *key)

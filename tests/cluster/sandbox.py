@@ -330,6 +330,14 @@ class Sandbox:
             time.sleep(0.01)
         raise RuntimeError(f"{name} does not run; see {self.dir}/{name}.log")
 
+    def freeze(self, name):
+        """Stops the program where it stands; nsenter in front of it stops along."""
+        os.kill(self.pid(name), signal.SIGSTOP)
+
+    def thaw(self, name):
+        os.kill(self.pid(name), signal.SIGCONT)
+        self.processes[name].send_signal(signal.SIGCONT)
+
     def kill(self, name, sig=signal.SIGKILL, timeout=10):
         process = self.processes.get(name)
         if not process:

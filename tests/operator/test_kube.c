@@ -135,6 +135,17 @@ static void answers_become_errors(void **state)
     }
 }
 
+static void a_namespace_that_goes_ends_the_work(void **state)
+{
+    const char *body =
+            "{\"message\":\"because\",\"details\":{\"causes\":["
+            "{\"reason\":\"FieldValueInvalid\"},{\"reason\":\"NamespaceTerminating\"}]}}";
+    struct err err = {0};
+
+    (void)state;
+    assert_int_equal(kube_answer_error(403, body, strlen(body), &err), -ERR_CANCELED);
+}
+
 static void paths_are_encoded(void **state)
 {
     CLEANUP(str_release) struct str out = STR_INIT(500);
@@ -446,6 +457,7 @@ int main(void)
             cmocka_unit_test(refuses_a_kubeconfig_and_says_why),
             cmocka_unit_test(kubeconfig_survives_every_oom),
             cmocka_unit_test(answers_become_errors),
+            cmocka_unit_test(a_namespace_that_goes_ends_the_work),
             cmocka_unit_test(paths_are_encoded),
             cmocka_unit_test(repeats_become_a_series_and_objects_have_a_budget),
             cmocka_unit_test(notes_are_cut_between_characters),

@@ -48,12 +48,9 @@ def test_a_frozen_api_server_costs_nothing_but_time(scene, faulty):
     operator.start()
     world.apply()
     world.wait_condition("Ready", "True")
-    frozen = int(faulty.pid("apiserver"))
-    os.kill(frozen, signal.SIGSTOP)
-    faulty.processes["apiserver"].send_signal(0)
+    faulty.freeze("apiserver")
     time.sleep(5)
-    os.kill(frozen, signal.SIGCONT)
-    faulty.processes["apiserver"].send_signal(signal.SIGCONT)  # nsenter stops along with its child
+    faulty.thaw("apiserver")
     until(lambda: world.kubectl("scale", "psvc", "chat", "--replicas=2", check=False).returncode == 0, 30)
     until(lambda: world.status().get("readyReplicas") == 2, 60)
     assert operator.process.poll() is None  # shorter than the lease's deadline

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator itself: leadership, endpoints, memory, the chart."""
 
-import os
 import pathlib
 import re
-import signal
 import time
 
 from conftest import ACCOUNT, ROOT, SYSTEM, Operator, until
@@ -47,13 +45,11 @@ def test_a_leader_that_slept_writes_nothing_and_ends(cluster, operator, world):
     holder = until(lambda: lease(cluster).get("holderIdentity"))
     world.apply()
     world.wait_condition("Ready", "True")
-    sleeper = operator.pid()
-    os.kill(sleeper, signal.SIGSTOP)
+    cluster.freeze(operator.name)
     other = Operator(cluster, "operator2", 8082, 9444).start()
     try:
         until(lambda: lease(cluster)["holderIdentity"] not in ("", holder), 30)
-        os.kill(sleeper, signal.SIGCONT)
-        operator.process.send_signal(signal.SIGCONT)  # nsenter stops along with its child
+        cluster.thaw(operator.name)
         assert operator.process.wait(10) == 1
         assert "lease lost" in operator.log()
     finally:

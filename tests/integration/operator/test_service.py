@@ -153,6 +153,12 @@ def test_an_edit_rolls_and_ready_waits_for_it(operator, world):
     assert len(world.cluster.get("controllerrevisions", "-n", world.namespace)["items"]) == 1
 
 
+def children(world):
+    """Kind and name of all that belongs to the service."""
+    revision, = world.cluster.get("controllerrevisions", "-n", world.namespace)["items"]
+    return [("deploy", "chat"), ("svc", "chat"), ("controllerrevision", revision["metadata"]["name"])]
+
+
 def test_strangers_objects_are_left_alone(operator, world):
     world.kubectl("create", "deployment", "chat", "--image=theirs")
     world.kubectl("create", "service", "clusterip", "chat", "--tcp=80")
@@ -168,6 +174,50 @@ def test_strangers_objects_are_left_alone(operator, world):
     world.kubectl("delete", "psvc", "chat")
     time.sleep(2)
     assert world.get("deploy") and world.get("svc")
+
+
+def test_made_anew_under_its_old_name(operator, cluster, world):
+    """The garbage collector still holds the children of the service that had the name before."""
+    operator.start()
+    world.apply()
+    world.wait_condition("Ready", "True")
+    old = {k: world.get(k, n)["metadata"]["uid"] for k, n in children(world)}
+    cluster.freeze("kcm")
+    try:
+        world.kubectl("delete", "psvc", "chat")
+        before = len(operator.writes())
+        world.apply()
+        c = world.wait_condition("Ready", "False", "ChildConflict")
+        assert "ControllerRevision" in c["message"] and "Deployment" in c["message"]
+        time.sleep(3)
+        ours = [w for w in operator.writes()[before:] if w[1] != "events"]
+        assert all(w[1] == "inferenceservices" for w in ours) and len(ours) <= 2, ours
+    finally:
+        cluster.thaw("kcm")
+    world.wait_condition("Ready", "True", timeout=60)
+    made = [w for w in operator.writes()[before:] if w[1] in ("controllerrevisions", "deployments", "services")]
+    assert sorted(w[1] for w in made) == ["controllerrevisions", "deployments", "services"], made
+    new = {k: world.get(k, n)["metadata"]["uid"] for k, n in children(world)}
+    assert new.keys() == old.keys() and not set(new.values()) & set(old.values())
+
+
+def test_a_namespace_on_its_way_out_is_left_alone(operator, cluster, world):
+    operator.start()
+    world.apply()
+    world.wait_condition("Ready", "True")
+    revision = children(world)[2]
+    cluster.freeze("kcm")
+    try:
+        cluster.kubectl("delete", "ns", world.namespace, "--wait=false")
+        before, log = len(operator.writes()), len(operator.log())
+        world.kubectl("delete", *revision, "--wait=false")
+        until(lambda: operator.writes()[before:])
+        time.sleep(8)  # longer than a refused write waits
+        assert operator.writes()[before:] == [("patch", "controllerrevisions", None, revision[1], 403)]
+        assert "nothing to reconcile any more" in operator.log()[log:]
+    finally:
+        cluster.thaw("kcm")
+    until(lambda: not cluster.get("ns", world.namespace), 60)
 
 
 def test_names_that_differ_in_case_and_dots_are_refused_with_a_remedy(world):
