@@ -345,7 +345,8 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
         return MHD_NO; /* no memory for it */
     if (x->method[0] == '\0')
         return begin(x, method, version);
-    if (x->ended && !x->dispatched)
+    /* Before the dispatch 'ended' is this thread's alone, after it the holder's, under the lock. */
+    if (!x->dispatched && x->ended)
         return MHD_NO; /* refused already; a daemon that stops drops the refusal and goes on */
     if (*len)
         return take_body(x, data, len);
