@@ -22,7 +22,7 @@ def named(*suffixes):
 
 
 def c_files():
-    return named(".c", ".h")
+    return named(".c", ".h", ".cc", ".cu", ".cuh")
 
 
 def product_c_files():

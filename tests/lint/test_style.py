@@ -74,7 +74,7 @@ def test_no_banned_function_is_called():
 
 
 def test_every_file_names_its_licence():
-    kinds = {".c", ".h", ".py", ".sh", ".cmake"}
+    kinds = {".c", ".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".cmake"}
     bare = [rel(p) for p in all_files()
             if p.stat().st_size and (p.suffix in kinds or p.name in ("CMakeLists.txt", "Makefile", "Dockerfile"))
             and "SPDX-License-Identifier: Apache-2.0" not in p.read_text()[:400]]
