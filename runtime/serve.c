@@ -34,6 +34,7 @@
 #include "runtime/formats/gguf.h"
 #include "runtime/options.h"
 #include "runtime/source/source.h"
+#include "runtime/telemetry/gpu.h"
 
 enum { KEYS_MAX = 1024, TEMPLATE_FILE_MAX = 1 << 20, NAME_BYTES = 256, POLL_MS = 20 };
 
@@ -55,6 +56,7 @@ struct server {
     struct chat_template *chat_template;
     struct inbox *inbox;
     struct model *model;
+    struct gpu *gpu; /* NULL: computes on none, or it cannot be watched */
     struct engine *engine;
     pthread_t signal_thread;
     atomic_bool leaving; /* SIGTERM or SIGINT came */
@@ -262,6 +264,16 @@ static int load_model(struct server *s, struct err *err)
     return r ? err_wrap(err, "model '%s'", s->model_name) : 0;
 }
 
+/* A GPU without NVML computes all the same. */
+static void watch_gpus(struct server *s)
+{
+    struct gpu_options o = {.metrics = s->metrics->all, .logger = s->logger};
+    struct err err;
+
+    if (strncmp(model_info(s->model)->device, "cuda", 4) == 0 && gpu_start(&o, &s->gpu, &err) != 0)
+        log_warn(s->logger, "there are no metrics of the GPU", F_ERR(&err));
+}
+
 static void on_queue(void *userdata, int requests, int64_t tokens)
 {
     struct runtime_metrics *m = userdata;
@@ -346,6 +358,8 @@ static int bring_up(struct server *s, struct err *err)
     if (r == 0)
         r = load_model(s, err);
     if (r == 0)
+        watch_gpus(s);
+    if (r == 0)
         r = start_engine(s, &budget, err);
     if (r)
         return r;
@@ -402,6 +416,7 @@ static void tear_down(struct server *s)
     chat_template_free(s->chat_template);
     tokenizer_free(s->tokenizer);
     gguf_free(s->file);
+    gpu_stop(s->gpu);
     runtime_metrics_free(s->metrics);
     mem_free(s->key_text);
     mem_free(s->keys);
