@@ -74,10 +74,15 @@ struct k_act {
     float *sum;
 };
 
-/* out[r] = scale x row tokens[r] of the table.  Items: rows. */
+/* out[r] = scale x row (id - first) of the table, zeros where the table has no such row: it may be
+ * a shard of the vocabulary.  id is tokens[r], or where that is negative what the row's slot drew
+ * last (0 when that was no token).  Items: rows. */
 struct k_embed {
     const struct k_matrix *table;
-    const int32_t *tokens; /* [n_rows], each below table->n_out */
+    uint32_t first;        /* vocabulary id of the table's first row */
+    const int32_t *tokens; /* [n_rows] */
+    const uint32_t *slots; /* [n_rows]; not read for rows with a token */
+    const int32_t *last;   /* by slot */
     float scale;
     float *out; /* [n_rows][n_in] */
     uint32_t n_rows;
@@ -233,8 +238,29 @@ struct k_sample {
     struct k_candidate *scratch;     /* [n_rows][n_vocab]; not touched by greedy rows */
     uint32_t n_vocab;
     uint32_t n_rows;
-    int32_t *out; /* [n_rows] */
+    int32_t *out;          /* [n_rows] */
+    const uint32_t *slots; /* [n_rows], different ones */
+    int32_t *last;         /* last[slots[r]] = out[r], too; NULL: not wanted */
 };
+
+/* Columns that several ranks computed, put together: part k has the columns k x n_part .. of all n,
+ * w = min(n_part, n - k x n_part) of them, as [n_rows][w] at parts + k x n_rows x n_part.
+ * out[r][c] = the value of column c.  Items: rows. */
+struct k_gather {
+    const float *parts;
+    float *out; /* [n_rows][n] */
+    uint32_t n_part;
+    uint32_t n;
+    uint32_t n_rows;
+};
+
+/* The id that a row embeds. */
+static inline uint32_t k_embed_id(const struct k_embed *a, uint32_t row)
+{
+    int32_t id = a->tokens[row] >= 0 ? a->tokens[row] : a->last[a->slots[row]];
+
+    return id >= 0 ? (uint32_t)id : 0;
+}
 
 /* Uniform in [0, 1), 53 bits: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
  * 1, 2, 3", SC 2011) of counter (position, choice, 0, 0) and key seed. */
@@ -275,6 +301,7 @@ struct k_ops {
     void (*attend)(const struct k_attend *a, uint32_t first, uint32_t end);
     void (*gate)(const struct k_gate *a, uint32_t first, uint32_t end);
     void (*sample)(const struct k_sample *a, uint32_t first, uint32_t end);
+    void (*gather)(const struct k_gather *a, uint32_t first, uint32_t end);
 };
 
 const struct k_ops *k_ref_ops(void);

@@ -53,6 +53,7 @@ static const struct k_ops avx512 = {
         .attend = k_attend_avx2,
         .gate = k_gate_avx2,
         .sample = k_ref_sample,
+        .gather = k_ref_gather,
 };
 
 static const struct k_ops avx2 = {
@@ -69,6 +70,7 @@ static const struct k_ops avx2 = {
         .attend = k_attend_avx2,
         .gate = k_gate_avx2,
         .sample = k_ref_sample,
+        .gather = k_ref_gather,
 };
 
 const struct k_ops *k_cpu_ops(unsigned i)

@@ -324,16 +324,21 @@ void layout_embed(const struct k_embed *a, uint32_t first, uint32_t end)
     size_t tile_bytes = layout_tile_bytes(form, n);
 
     for (uint32_t r = first; r < end; r++) {
-        uint32_t token = (uint32_t)a->tokens[r];
-        const uint8_t *tile = (const uint8_t *)a->table->data + token / K_TILE * tile_bytes;
+        uint32_t id = k_embed_id(a, r) - a->first; /* below 'first' it wraps around */
+        const uint8_t *tile;
         float *out = a->out + (size_t)r * n;
 
+        if (id >= a->table->n_out) {
+            memset(out, 0, n * sizeof(*out));
+            continue;
+        }
+        tile = (const uint8_t *)a->table->data + id / K_TILE * tile_bytes;
         if (form < FORM_F32)
             for (uint32_t i = 0; i < n / K_GROUP; i++)
-                embed_group(form, tile + i * bytes, token % K_TILE, a->scale,
+                embed_group(form, tile + i * bytes, id % K_TILE, a->scale,
                             out + (size_t)i * K_GROUP);
         else
             for (uint32_t i = 0; i < n; i++)
-                out[i] = embed_float(form, tile + i * bytes, token % K_TILE) * a->scale;
+                out[i] = embed_float(form, tile + i * bytes, id % K_TILE) * a->scale;
     }
 }

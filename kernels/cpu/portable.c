@@ -17,4 +17,5 @@ const struct k_ops k_portable_ops = {
         .attend = k_attend_portable,
         .gate = k_gate_portable,
         .sample = k_ref_sample,
+        .gather = k_ref_gather,
 };

@@ -15,6 +15,7 @@ const struct k_ops *k_ref_ops(void)
             .attend = k_ref_attend,
             .gate = k_ref_gate,
             .sample = k_ref_sample,
+            .gather = k_ref_gather,
     };
 
     return &ops;

@@ -14,6 +14,7 @@ void k_ref_store(const struct k_store *a, uint32_t first, uint32_t end);
 void k_ref_attend(const struct k_attend *a, uint32_t first, uint32_t end);
 void k_ref_gate(const struct k_gate *a, uint32_t first, uint32_t end);
 void k_ref_sample(const struct k_sample *a, uint32_t first, uint32_t end);
+void k_ref_gather(const struct k_gather *a, uint32_t first, uint32_t end);
 
 /* Turn one head by one row's angles. */
 void k_ref_rotate(float *head, const float *angles, uint32_t n_freqs, enum k_rope rope);

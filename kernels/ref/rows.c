@@ -3,6 +3,7 @@
  * rows.c - the ops that work row by row: embedding, norms, gates, angles.
  */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/ref/ref.h"
 
@@ -12,10 +13,14 @@ void k_ref_embed(const struct k_embed *a, uint32_t first, uint32_t end)
     size_t row_bytes = (size_t)(n / k_block_len(a->table->type)) * k_block_bytes(a->table->type);
 
     for (uint32_t r = first; r < end; r++) {
-        const uint8_t *row = (const uint8_t *)a->table->data + (size_t)a->tokens[r] * row_bytes;
+        uint32_t id = k_embed_id(a, r) - a->first; /* below 'first' it wraps around */
         float *out = a->out + (size_t)r * n;
 
-        k_dequantise(a->table->type, row, n, out);
+        if (id >= a->table->n_out) {
+            memset(out, 0, n * sizeof(*out));
+            continue;
+        }
+        k_dequantise(a->table->type, (const uint8_t *)a->table->data + id * row_bytes, n, out);
         for (uint32_t i = 0; i < n; i++)
             out[i] *= a->scale;
     }
@@ -80,4 +85,15 @@ void k_ref_gate(const struct k_gate *a, uint32_t first, uint32_t end)
 {
     for (size_t i = (size_t)first * a->n; i < (size_t)end * a->n; i++)
         a->out.f32[i] = gate(a->kind, a->gate[i]) * a->up[i];
+}
+
+void k_ref_gather(const struct k_gather *a, uint32_t first, uint32_t end)
+{
+    for (uint32_t r = first; r < end; r++)
+        for (uint32_t from = 0, part = 0; from < a->n; from += a->n_part, part++) {
+            uint32_t width = a->n_part < a->n - from ? a->n_part : a->n - from;
+            const float *row = a->parts + (size_t)part * a->n_rows * a->n_part + (size_t)r * width;
+
+            memcpy(a->out + (size_t)r * a->n + from, row, width * sizeof(*row));
+        }
 }

@@ -229,7 +229,10 @@ static int32_t sample_row(const struct k_sampling *s, const float *logits, uint3
 
 void k_ref_sample(const struct k_sample *a, uint32_t first, uint32_t end)
 {
-    for (uint32_t r = first; r < end; r++)
+    for (uint32_t r = first; r < end; r++) {
         a->out[r] = sample_row(&a->params[r], a->logits + (size_t)r * a->n_vocab, a->n_vocab,
                                a->scratch + (size_t)r * a->n_vocab);
+        if (a->last)
+            a->last[a->slots[r]] = a->out[r];
+    }
 }

@@ -8,22 +8,55 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "kernels/kernels.h"
+#include "runtime/parallel/communicator.h"
 
 /* A place that computes: memory, weights, and a list of ops.  The op functions only append to the
- * list (args are copied; what they point to must stay); device_run() computes it in order.  The
- * host devices are "ref" (kernels/ref) and "cpu" (the best of kernels/cpu that the processor has);
- * both share threads, memory and list, and differ in their table of kernels.  One thread. */
+ * list (args are copied; what they point to is device memory and must stay); device_submit()
+ * starts it, in order, after all that was submitted before.
+ *
+ * The host devices are "ref" (kernels/ref) and "cpu" (the best of kernels/cpu that the processor
+ * has): they compute inside device_submit(), and their device memory is host memory.  "cuda" runs
+ * on a stream of one GPU, behind the caller's back.  One thread. */
 struct device;
 
-/* name: "ref", "cpu", or "auto" (the best there is).  n_threads 0: what the cgroup allows. */
-int device_new(const char *name, unsigned n_threads, struct device **ret,
-               struct err *err) MUST_CHECK;
+struct device_options {
+    const char *name;       /* "ref", "cpu", "cuda", or "auto": the best there is */
+    unsigned n_threads;     /* of a host device; 0: what the cgroup allows */
+    unsigned index;         /* which GPU */
+    double memory_fraction; /* of the GPU's free memory to take */
+    uint64_t timeout_ms;    /* work of the GPU that takes longer is a lost device */
+};
+
+int device_new(const struct device_options *o, struct device **ret, struct err *err) MUST_CHECK;
 void device_free(struct device *d);
 DEFINE_FREEP(device)
-const char *device_name(const struct device *d); /* "ref", "cpu (avx2)" */
+const char *device_name(const struct device *d); /* "ref", "cpu (avx2)", "cuda (NVIDIA H100)" */
+
+/* Is its memory the host's? */
+bool device_is_host(const struct device *d);
+/* The device's end of the group of ranks, borrowed; before the first collective op. */
+void device_join(struct device *d, struct communicator *comm);
+/* Rows of logits that are worth computing at a time. */
+uint32_t device_logit_rows(const struct device *d);
 
 /* Zeroed memory that the device's ops can use, 64-byte aligned; lives as long as the device. */
 int device_alloc(struct device *d, size_t n, size_t size, void **ret, struct err *err) MUST_CHECK;
+/* Bytes that device_alloc() can still give; UINT64_MAX where the host's memory is the limit. */
+uint64_t device_memory_left(const struct device *d);
+
+/* Host memory and its twin on the device (the same memory on a host device). */
+struct device_mirror {
+    void *host;
+    void *device;
+    void *pending; /* the device's own: the last copy */
+};
+int device_mirror_new(struct device *d, size_t bytes, struct device_mirror *ret,
+                      struct err *err) MUST_CHECK;
+/* Wait until no copy uses the mirror: its host side may be written, or read what came. */
+int device_mirror_wait(struct device *d, const struct device_mirror *m, struct err *err) MUST_CHECK;
+/* List a copy of the first bytes to the device, or back. */
+void device_mirror_put(struct device *d, const struct device_mirror *m, size_t bytes);
+void device_mirror_get(struct device *d, const struct device_mirror *m, size_t bytes);
 
 /* A matrix as a file stores it: n_out rows of n_in values, in blocks of 'type'. */
 struct device_weight_desc {
@@ -31,13 +64,15 @@ struct device_weight_desc {
     uint32_t n_in;
     uint32_t n_out;
 };
-/* The rows that this device keeps; {0, n_out} for all. */
+/* The part that this device keeps; columns at whole blocks. */
 struct device_shard {
     uint32_t first_out;
     uint32_t n_out;
+    uint32_t first_in;
+    uint32_t n_in;
 };
-/* Opaque: the device aliases the bytes or repacks them.  *ret_aliases says whether 'bytes' must
- * outlive the device.  Weights live as long as the device. */
+/* Opaque: the device aliases the bytes, repacks or uploads them.  *ret_aliases says whether
+ * 'bytes' must outlive the device.  Weights live as long as the device. */
 struct device_weight;
 int device_weight(struct device *d, const struct device_weight_desc *desc, const void *bytes,
                   struct device_shard shard, const struct device_weight **ret, bool *ret_aliases,
@@ -62,5 +97,22 @@ void device_store(struct device *d, const struct k_store *a);
 void device_attend(struct device *d, const struct k_attend *a);
 void device_gate(struct device *d, const struct k_gate *a);
 void device_sample(struct device *d, const struct k_sample *a);
-/* Compute everything listed, in order, and empty the list. */
-void device_run(struct device *d);
+void device_gather(struct device *d, const struct k_gather *a);
+/* With the other ranks; nothing without them (communicator.h). */
+void device_all_reduce(struct device *d, float *data, size_t n);
+void device_all_gather(struct device *d, const float *part, size_t n, float *all);
+
+/* Start everything listed and empty the list.  ERR_DEVICE (also for what was submitted before):
+ * this device is lost. */
+int device_submit(struct device *d, struct err *err) MUST_CHECK;
+
+/* A list that is the same but for the contents of memory, kept under a key below
+ * DEVICE_REPLAYS_MAX.  DEVICE_REPLAYED: it was kept and is submitted again, list nothing.
+ * DEVICE_RECORDING: list the ops, then device_record_end() submits and keeps them.
+ * DEVICE_PLAIN: this device keeps nothing; list and submit as ever. */
+enum { DEVICE_REPLAYS_MAX = 32 };
+enum device_replay { DEVICE_PLAIN, DEVICE_RECORDING, DEVICE_REPLAYED };
+bool device_keeps_lists(const struct device *d);
+int device_replay(struct device *d, unsigned key, enum device_replay *ret,
+                  struct err *err) MUST_CHECK;
+int device_record_end(struct device *d, unsigned key, struct err *err) MUST_CHECK;

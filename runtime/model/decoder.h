@@ -8,32 +8,35 @@
 #include "runtime/device/device.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/model.h"
+#include "runtime/model/shard.h"
 #include "runtime/model/weights.h"
 
-/* The forward computation.  A plan is computed in slices of at most rows_max rows; a slice is run
- * to its end before the next, so a slice may hold a part of a sequence's tokens. */
+/* The forward computation of one rank.  A plan is computed in slices of at most DECODER_ROWS_MAX
+ * rows, one after the other, so a slice may hold a part of a sequence's tokens. */
 struct decoder;
 
-enum { DECODER_ROWS_MAX = 256, DECODER_LOGIT_ROWS = 8 };
+enum { DECODER_ROWS_MAX = 256, DECODER_STEPS = 2 /* that may be under way */ };
 
 /* All pointers are borrowed for the decoder's life. */
-int decoder_new(struct device *d, const struct arch *a, const struct weights *w,
-                const struct model_options *o, struct decoder **ret, struct err *err) MUST_CHECK;
+int decoder_new(struct device *d, const struct arch *a, const struct shard *s,
+                const struct weights *w, const struct model_options *o, struct decoder **ret,
+                struct err *err) MUST_CHECK;
 void decoder_free(struct decoder *dec);
 DEFINE_FREEP(decoder)
 
-/* Bytes of one block of the group, all its layers. */
-uint64_t decoder_block_bytes(const struct arch *a, uint32_t group, bool f32);
-/* The memory of a group's blocks. */
-void decoder_set_kv(struct decoder *dec, uint32_t group, void *base, uint64_t block_bytes);
+/* Bytes of one block of the group, all its layers, on this rank. */
+uint64_t decoder_group_bytes(const struct decoder *dec, uint32_t group);
+/* The memory of a group's n_blocks blocks. */
+int decoder_kv_init(struct decoder *dec, uint32_t group, uint32_t n_blocks,
+                    struct err *err) MUST_CHECK;
 
-/* What to do with the logits of a slice's rows, DECODER_LOGIT_ROWS at most at a time. */
-struct decoder_sink {
-    /* Rows whose logits are wanted: those that end a sequence with a sample, or all. */
-    bool all_rows;
-    float *ret_logits;   /* all_rows: [plan->n_tokens][n_vocab] */
-    int32_t *ret_tokens; /* else [plan->n_samples] */
-};
-/* tokens: plan->tokens with the sampled ones filled in. */
-void decoder_run(struct decoder *dec, const struct step_plan *plan, const int32_t *tokens,
-                 const struct decoder_sink *sink);
+/* Start the plan as step 'step' (0 .. DECODER_STEPS - 1), after all that was started before; the
+ * plan stays until decoder_collect(), which gives ret_tokens[plan->n_samples]. */
+int decoder_submit(struct decoder *dec, unsigned step, const struct step_plan *plan,
+                   struct err *err) MUST_CHECK;
+int decoder_collect(struct decoder *dec, unsigned step, int32_t *ret_tokens,
+                    struct err *err) MUST_CHECK;
+/* Compute the plan, and the logits of all its tokens: ret_logits[plan->n_tokens][n_vocab], NULL on
+ * ranks that need not tell. */
+int decoder_logits(struct decoder *dec, const struct step_plan *plan, float *ret_logits,
+                   struct err *err) MUST_CHECK;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model.c - arch, weights, KV memory and decoder behind one interface.
+ * model.c - arch and ranks behind one interface.
  *
- * The host devices compute inside model_submit(); the ticket then only says which step's tokens
- * are ready, and model_collect() copies them.  What each slot sampled last is kept here, so that
- * a plan can be made before the tokens of the step before it are known.
+ * Plans are checked here, before any rank sees them.
  *
  * Memory: weights and buffers in model_new(), the KV cache in model_kv_init(), nothing after.
  * Threading: one thread, the engine's.
@@ -12,14 +10,13 @@
 #include "runtime/model/model.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/assertion.h"
 #include "base/mem.h"
 #include "runtime/model/arch.h"
-#include "runtime/model/decoder.h"
 #include "runtime/model/plan_check.h"
-#include "runtime/model/weights.h"
+#include "runtime/model/ranks.h"
+#include "runtime/parallel/communicator.h"
 
 _Static_assert((int)MODEL_BLOCK_SIZE == (int)K_BLOCK, "a KV block");
 _Static_assert((int)ARCH_GROUPS_MAX <= (int)PLAN_GROUPS_MAX, "KV groups");
@@ -30,15 +27,10 @@ struct model {
     struct model_options options;
     struct model_info info;
     struct arch arch;
-    struct weights weights;
-    struct device *device;
-    struct decoder *decoder;
+    struct ranks *ranks;
     uint32_t n_blocks[PLAN_GROUPS_MAX]; /* 0 before model_kv_init() */
-    uint64_t step;
-    uint32_t n_samples;    /* of the step in results */
-    int32_t *tokens;       /* [tokens_max] the plan's, with samples filled in */
-    int32_t *results;      /* [slots_max] */
-    int32_t *last_sampled; /* [slots_max] by slot */
+    uint64_t n_submitted;
+    uint64_t n_collected;
 };
 
 static void fill_info(struct model *m)
@@ -47,21 +39,22 @@ static void fill_info(struct model *m)
     const struct arch *a = &m->arch;
 
     (void)snprintf(i->arch, sizeof(i->arch), "%s", a->name);
-    (void)snprintf(i->device, sizeof(i->device), "%s", device_name(m->device));
+    (void)snprintf(i->device, sizeof(i->device), "%s", ranks_device_name(m->ranks));
+    i->n_ranks = ranks_count(m->ranks);
     i->n_vocab = a->n_vocab;
     i->context_train = a->context;
     i->context_max = a->context;
     if (m->options.context_max != 0 && m->options.context_max < a->context)
         i->context_max = m->options.context_max;
     i->n_layers = a->n_layers;
-    i->n_params = m->weights.n_params;
-    i->weight_bytes = m->weights.bytes;
+    i->n_params = ranks_n_params(m->ranks);
+    i->weight_bytes = ranks_weight_bytes(m->ranks);
     i->n_groups = a->n_groups;
     for (uint32_t g = 0; g < a->n_groups; g++)
         i->groups[g] = (struct model_kv_group){
                 .n_layers = a->groups[g].n_layers,
                 .window = a->groups[g].window,
-                .block_bytes = decoder_block_bytes(a, g, device_kv_f32(m->device)),
+                .block_bytes = ranks_block_bytes(m->ranks, g),
         };
 }
 
@@ -71,25 +64,17 @@ static int load(struct model *m, const struct gguf *file, struct err *err)
     int r;
 
     if (o->slots_max == 0 || o->slots_max > SLOTS_MAX || o->tokens_max == 0 ||
-        o->tokens_max > TOKENS_MAX)
-        return err_set(err, ERR_INVALID, "model: %u slots, %u tokens a step, want 1..%d, 1..%d",
-                       o->slots_max, o->tokens_max, SLOTS_MAX, TOKENS_MAX);
+        o->tokens_max > TOKENS_MAX || o->n_ranks > COMMUNICATOR_RANKS_MAX)
+        return err_set(err, ERR_INVALID,
+                       "model: %u slots, %u tokens a step, %u ranks, want 1..%d, 1..%d, 1..%d",
+                       o->slots_max, o->tokens_max, o->n_ranks, SLOTS_MAX, TOKENS_MAX,
+                       COMMUNICATOR_RANKS_MAX);
     r = arch_from_gguf(file, &m->arch, err);
     if (r == 0)
-        r = device_new(o->device, o->n_threads, &m->device, err);
+        r = ranks_new(file, &m->arch, o, &m->ranks, err);
     if (r == 0)
-        r = weights_load(file, &m->arch, m->device, o, &m->weights, err);
-    if (r == 0)
-        r = decoder_new(m->device, &m->arch, &m->weights, o, &m->decoder, err);
-    if (r < 0)
-        return r;
-    m->tokens = mem_calloc(o->tokens_max, sizeof(*m->tokens));
-    m->results = mem_calloc(o->slots_max, sizeof(*m->results));
-    m->last_sampled = mem_calloc(o->slots_max, sizeof(*m->last_sampled));
-    if (!m->tokens || !m->results || !m->last_sampled)
-        return err_set(err, ERR_NO_MEMORY, "model");
-    fill_info(m);
-    return 0;
+        fill_info(m);
+    return r;
 }
 
 int model_new(const struct gguf *file, const struct model_options *o, struct model **ret,
@@ -112,11 +97,7 @@ void model_free(struct model *m)
 {
     if (!m)
         return;
-    decoder_free(m->decoder);
-    device_free(m->device);
-    mem_free(m->tokens);
-    mem_free(m->results);
-    mem_free(m->last_sampled);
+    ranks_free(m->ranks);
     mem_free(m);
 }
 
@@ -125,43 +106,23 @@ const struct model_info *model_info(const struct model *m)
     return &m->info;
 }
 
+uint64_t model_memory_left(const struct model *m)
+{
+    return ranks_memory_left(m->ranks);
+}
+
 int model_kv_init(struct model *m, const uint32_t n_blocks[PLAN_GROUPS_MAX], struct err *err)
 {
     for (uint32_t g = 0; g < m->info.n_groups; g++) {
-        uint64_t bytes = m->info.groups[g].block_bytes;
-        void *base = NULL;
         int r;
 
         ASSERT(m->n_blocks[g] == 0);
         if (n_blocks[g] == 0)
             return err_set(err, ERR_INVALID, "model: no KV block for group %u", g);
-        r = device_alloc(m->device, n_blocks[g], (size_t)bytes, &base, err);
+        r = ranks_kv_init(m->ranks, g, n_blocks[g], err);
         if (r < 0)
             return r;
-        decoder_set_kv(m->decoder, g, base, bytes);
         m->n_blocks[g] = n_blocks[g];
-    }
-    return 0;
-}
-
-/* Check the plan and put in what slots sampled.  A slot whose row was bad goes on with token 0;
- * the engine ends it. */
-static int prepare(struct model *m, const struct step_plan *plan, struct err *err)
-{
-    int r = plan_check(plan, &m->info, &m->options, m->n_blocks, err);
-
-    if (r < 0)
-        return r;
-    for (uint32_t s = 0; s < plan->n_seqs; s++) {
-        const struct plan_seq *seq = &plan->seqs[s];
-
-        for (uint32_t t = seq->first_token; t < seq->first_token + seq->n_tokens; t++) {
-            int32_t token = plan->tokens[t];
-
-            if (token == PLAN_TOKEN_LAST_SAMPLE)
-                token = m->last_sampled[seq->slot];
-            m->tokens[t] = token < 0 ? 0 : token;
-        }
     }
     return 0;
 }
@@ -169,34 +130,30 @@ static int prepare(struct model *m, const struct step_plan *plan, struct err *er
 int model_submit(struct model *m, const struct step_plan *plan, struct model_ticket *ret,
                  struct err *err)
 {
-    struct decoder_sink sink = {.ret_tokens = m->results};
-    int r = prepare(m, plan, err);
+    int r = plan_check(plan, &m->info, &m->options, m->n_blocks, err);
 
+    ASSERT(m->n_submitted - m->n_collected < MODEL_STEPS);
+    if (r == 0)
+        r = ranks_submit(m->ranks, m->n_submitted % MODEL_STEPS, plan, err);
     if (r < 0)
         return r;
-    decoder_run(m->decoder, plan, m->tokens, &sink);
-    for (uint32_t i = 0; i < plan->n_samples; i++)
-        m->last_sampled[plan->samples[i].slot] = m->results[i];
-    m->n_samples = plan->n_samples;
-    ret->step = ++m->step;
+    ret->step = m->n_submitted++;
     return 0;
 }
 
 int model_collect(struct model *m, struct model_ticket ticket, int32_t *ret_tokens, struct err *err)
 {
-    if (ticket.step != m->step)
-        return err_set(err, ERR_INTERNAL, "model: ticket %llu of step %llu",
-                       (unsigned long long)ticket.step, (unsigned long long)m->step);
-    memcpy(ret_tokens, m->results, m->n_samples * sizeof(*ret_tokens));
-    return 0;
+    if (ticket.step != m->n_collected || m->n_collected == m->n_submitted)
+        return err_set(err, ERR_INTERNAL, "model: ticket %llu, next is %llu of %llu",
+                       (unsigned long long)ticket.step, (unsigned long long)m->n_collected,
+                       (unsigned long long)m->n_submitted);
+    m->n_collected++;
+    return ranks_collect(m->ranks, ticket.step % MODEL_STEPS, ret_tokens, err);
 }
 
 int model_logits(struct model *m, const struct step_plan *plan, float *ret_logits, struct err *err)
 {
-    struct decoder_sink sink = {.all_rows = true, .ret_logits = ret_logits};
-    int r = prepare(m, plan, err);
+    int r = plan_check(plan, &m->info, &m->options, m->n_blocks, err);
 
-    if (r == 0)
-        decoder_run(m->decoder, plan, m->tokens, &sink);
-    return r;
+    return r == 0 ? ranks_logits(m->ranks, plan, ret_logits, err) : r;
 }

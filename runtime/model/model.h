@@ -13,14 +13,23 @@
 struct model;
 struct gguf;
 
-enum { MODEL_BLOCK_SIZE = 32 }; /* tokens a KV block */
+enum {
+    MODEL_BLOCK_SIZE = 32, /* tokens a KV block */
+    MODEL_STEPS = 2,       /* that may be under way: submitted and not collected */
+    MODEL_STEP_TIMEOUT_MS = 120000,
+};
+#define MODEL_MEMORY_FRACTION 0.9
 
 struct model_options {
-    const char *device;   /* "auto", "cpu", "ref" */
-    unsigned n_threads;   /* compute threads; 0: what the cgroup allows */
-    uint32_t slots_max;   /* sequences at once */
-    uint32_t tokens_max;  /* tokens a step */
-    uint32_t context_max; /* positions a sequence may have; 0: the model's own */
+    const char *device;       /* "auto", "cpu", "ref" */
+    unsigned n_threads;       /* compute threads; 0: what the cgroup allows */
+    uint32_t slots_max;       /* sequences at once */
+    uint32_t tokens_max;      /* tokens a step */
+    uint32_t context_max;     /* positions a sequence may have; 0: the model's own */
+    unsigned n_ranks;         /* tensor parallelism: devices that share the model; 0: one */
+    double memory_fraction;   /* of each GPU's free memory to take; 0: MODEL_MEMORY_FRACTION */
+    uint64_t step_timeout_ms; /* a step that takes longer is a lost device; 0: MODEL_STEP_TIMEOUT_MS
+                               */
     /* Called while weights load, any number of times: bytes so far, of total. */
     void (*on_progress)(void *userdata, uint64_t bytes, uint64_t total);
     void *userdata;
@@ -29,13 +38,16 @@ struct model_options {
 /* Layers whose keys and values live equally long share blocks and a table. */
 struct model_kv_group {
     uint32_t n_layers;
-    uint32_t window;      /* 0: all positions; else a token at p sees p - window + 1 .. p */
-    uint64_t block_bytes; /* one block of MODEL_BLOCK_SIZE positions, all layers of the group */
+    uint32_t window; /* 0: all positions; else a token at p sees p - window + 1 .. p */
+    /* One block of MODEL_BLOCK_SIZE positions, all layers of the group: on the rank that has most
+     * of it; of all ranks together where they share the host's memory. */
+    uint64_t block_bytes;
 };
 
 struct model_info {
     char arch[32];   /* "llama", "gemma3" */
-    char device[32]; /* the one in use: "cpu (avx2)", "ref" */
+    char device[80]; /* the one in use: "cpu (avx2)", "ref", "cuda (NVIDIA H100)" */
+    unsigned n_ranks;
     uint32_t n_vocab;
     uint32_t context_train; /* what the model was trained for */
     uint32_t context_max;   /* what this instance serves */
@@ -53,12 +65,22 @@ int model_new(const struct gguf *file, const struct model_options *o, struct mod
 void model_free(struct model *m);
 DEFINE_FREEP(model)
 const struct model_info *model_info(const struct model *m);
+/* Bytes that the KV cache can have where the device has memory of its own; UINT64_MAX: the host's.
+ */
+uint64_t model_memory_left(const struct model *m);
+/* Most block ids a plan can have. */
+static inline size_t model_block_ids_max(uint32_t n_groups, uint32_t slots_max,
+                                         uint32_t context_max)
+{
+    return (size_t)n_groups * slots_max * (context_max / MODEL_BLOCK_SIZE + 1);
+}
 
 /* Cut the KV cache: n_blocks[g] blocks for group g.  Once, before the first step. */
 int model_kv_init(struct model *m, const uint32_t n_blocks[PLAN_GROUPS_MAX],
                   struct err *err) MUST_CHECK;
 
-/* Start a step.  The plan stays untouched until the ticket was collected. */
+/* Start a step.  The plan stays untouched until the ticket was collected; tickets are collected in
+ * order, and at most MODEL_STEPS are out. */
 struct model_ticket {
     uint64_t step;
 };

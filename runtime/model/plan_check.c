@@ -59,9 +59,11 @@ int plan_check(const struct step_plan *plan, const struct model_info *info,
     int r = 0;
 
     if (plan->n_tokens == 0 || plan->n_tokens > o->tokens_max || plan->n_seqs > o->slots_max ||
-        plan->n_samples > o->slots_max)
-        return err_set(err, ERR_INTERNAL, "plan: %u tokens of %u sequences, %u samples",
-                       plan->n_tokens, plan->n_seqs, plan->n_samples);
+        plan->n_samples > o->slots_max ||
+        plan->n_block_ids > model_block_ids_max(info->n_groups, o->slots_max, info->context_max))
+        return err_set(err, ERR_INTERNAL,
+                       "plan: %u tokens of %u sequences, %u samples, %u block ids", plan->n_tokens,
+                       plan->n_seqs, plan->n_samples, plan->n_block_ids);
     for (uint32_t i = 0; r == 0 && i < plan->n_seqs; i++) {
         if (plan->seqs[i].first_token != next)
             return err_set(err, ERR_INTERNAL, "plan: slot %u starts at token %u, want %u",

@@ -6,6 +6,13 @@
 #include "runtime/device/device.h"
 #include "tests/kernels/kernel_data.h"
 
+static int open_device(const char *name, unsigned n_threads, struct device **ret, struct err *err)
+{
+    struct device_options o = {.name = name, .n_threads = n_threads};
+
+    return device_new(&o, ret, err);
+}
+
 static void names(void **state)
 {
     static const struct {
@@ -19,10 +26,10 @@ static void names(void **state)
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         CLEANUP(device_freep) struct device *d = NULL;
 
-        assert_ok(device_new(table[i].name, 1, &d, &err), &err);
+        assert_ok(open_device(table[i].name, 1, &d, &err), &err);
         assert_non_null(strstr(device_name(d), table[i].is));
     }
-    assert_int_equal(device_new("gpu", 1, &none, &err), -ERR_INVALID);
+    assert_int_equal(open_device("gpu", 1, &none, &err), -ERR_INVALID);
 }
 
 static void memory_is_zeroed_and_aligned(void **state)
@@ -32,7 +39,7 @@ static void memory_is_zeroed_and_aligned(void **state)
     void *p = NULL;
 
     (void)state;
-    assert_ok(device_new("ref", 1, &d, &err), &err);
+    assert_ok(open_device("ref", 1, &d, &err), &err);
     for (size_t size = 1; size < 300; size += 37) {
         assert_ok(device_alloc(d, 3, size, &p, &err), &err);
         assert_int_equal((uintptr_t)p % 64, 0);
@@ -61,8 +68,9 @@ static void ops_run_in_order(void **state)
         struct err err;
         bool aliases;
 
-        assert_ok(device_new(t == 1 ? "ref" : "cpu", (unsigned)t, &d, &err), &err);
-        assert_ok(device_weight(d, &desc, w, (struct device_shard){0, N}, &weight, &aliases, &err),
+        assert_ok(open_device(t == 1 ? "ref" : "cpu", (unsigned)t, &d, &err), &err);
+        assert_ok(device_weight(d, &desc, w, (struct device_shard){.n_out = N, .n_in = N}, &weight,
+                                &aliases, &err),
                   &err);
         assert_int_equal(aliases, t == 1);
         assert_ok(device_act(d, 1, N, &act[0], &err), &err);
@@ -79,7 +87,7 @@ static void ops_run_in_order(void **state)
 
             device_matmul(d, &a);
         }
-        device_run(d);
+        assert_ok(device_submit(d, &err), &err);
         for (int i = 0; i < N; i++)
             assert_true(act[0].f32[i] == (float)((i + TIMES) % N));
     }
@@ -104,12 +112,12 @@ static void shards_are_rows(void **state)
         float all[40];
         float some[21];
 
-        assert_ok(device_new(t ? "cpu" : "ref", 2, &d, &err), &err);
-        assert_ok(device_weight(d, &desc, stored, (struct device_shard){0, 40}, &whole, &aliases,
-                                &err),
+        assert_ok(open_device(t ? "cpu" : "ref", 2, &d, &err), &err);
+        assert_ok(device_weight(d, &desc, stored, (struct device_shard){.n_out = 40, .n_in = 64},
+                                &whole, &aliases, &err),
                   &err);
-        assert_ok(device_weight(d, &desc, stored, (struct device_shard){19, 21}, &part, &aliases,
-                                &err),
+        assert_ok(device_weight(d, &desc, stored, (struct device_shard){19, 21, 0, 64}, &part,
+                                &aliases, &err),
                   &err);
         assert_ok(device_act(d, 1, 64, &act, &err), &err);
         assert_int_equal(act.q != NULL, t == 1);
@@ -120,8 +128,51 @@ static void shards_are_rows(void **state)
                                  .n_mats = 2,
                                  .w = {device_weight_matrix(whole), device_weight_matrix(part)},
                                  .out = {all, some}});
-        device_run(d);
+        assert_ok(device_submit(d, &err), &err);
         assert_memory_equal(all + 19, some, sizeof(some));
+    }
+}
+
+/* Shards of columns give sums that add up. */
+static void shards_are_columns(void **state)
+{
+    enum { IN = 96, OUT = 20 };
+    struct random r = {2};
+    CLEANUP(mem_freep) void *stored = random_matrix(&r, K_Q5_0, IN, OUT);
+    CLEANUP(mem_freep) float *x = random_floats(&r, IN, -1, 1);
+    struct device_weight_desc desc = {.type = K_Q5_0, .n_in = IN, .n_out = OUT};
+    static const struct device_shard shards[] = {{.n_out = OUT, .n_in = IN},
+                                                 {.n_out = OUT, .n_in = 32},
+                                                 {.n_out = OUT, .first_in = 32, .n_in = 64}};
+    struct err err;
+
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        CLEANUP(device_freep) struct device *d = NULL;
+        float out[3][OUT];
+
+        assert_ok(open_device(t ? "cpu" : "ref", 1, &d, &err), &err);
+        for (int i = 0; i < 3; i++) {
+            const struct device_weight *w;
+            struct k_act act;
+            bool aliases;
+
+            assert_ok(device_weight(d, &desc, stored, shards[i], &w, &aliases, &err), &err);
+            assert_int_equal(aliases, t == 0 && i == 0);
+            assert_ok(device_act(d, 1, shards[i].n_in, &act, &err), &err);
+            device_norm(d, &(struct k_norm){.x = x + shards[i].first_in,
+                                            .n = shards[i].n_in,
+                                            .n_rows = 1,
+                                            .out = act});
+            device_matmul(d, &(struct k_matmul){.in = act,
+                                                .n_rows = 1,
+                                                .n_mats = 1,
+                                                .w = {device_weight_matrix(w)},
+                                                .out = {out[i]}});
+            assert_ok(device_submit(d, &err), &err);
+        }
+        for (int i = 0; i < OUT; i++)
+            assert_true(fabsf(out[0][i] - out[1][i] - out[2][i]) < 1e-4F);
     }
 }
 
@@ -132,6 +183,7 @@ int main(void)
             cmocka_unit_test(memory_is_zeroed_and_aligned),
             cmocka_unit_test(ops_run_in_order),
             cmocka_unit_test(shards_are_rows),
+            cmocka_unit_test(shards_are_columns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

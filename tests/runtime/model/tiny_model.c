@@ -134,18 +134,32 @@ void tiny_release(struct tiny *t)
     gguf_builder_release(&t->builder);
 }
 
-struct model *tiny_model(const struct tiny *t, const char *device, unsigned n_threads)
+static struct model *open_model(const struct tiny *t, const char *device, unsigned n_threads,
+                                unsigned n_ranks)
 {
     static const uint32_t n_blocks[PLAN_GROUPS_MAX] = {TINY_BLOCKS, TINY_BLOCKS, TINY_BLOCKS,
                                                        TINY_BLOCKS};
-    struct model_options o = {
-            .device = device, .n_threads = n_threads, .slots_max = SLOTS, .tokens_max = TOKENS};
+    struct model_options o = {.device = device,
+                              .n_threads = n_threads,
+                              .slots_max = SLOTS,
+                              .tokens_max = TOKENS,
+                              .n_ranks = n_ranks};
     struct model *m = NULL;
     struct err err;
 
     assert_ok(model_new(t->gguf, &o, &m, &err), &err);
     assert_ok(model_kv_init(m, n_blocks, &err), &err);
     return m;
+}
+
+struct model *tiny_model(const struct tiny *t, const char *device, unsigned n_threads)
+{
+    return open_model(t, device, n_threads, 1);
+}
+
+struct model *tiny_ranks(const struct tiny *t, const char *device, unsigned n_ranks)
+{
+    return open_model(t, device, n_ranks, n_ranks);
 }
 
 struct batch {

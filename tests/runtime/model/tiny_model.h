@@ -24,6 +24,7 @@ void tiny_tensors(struct gguf_builder *b, const char *arch);
 
 /* A model with room for 8 slots, 200 tokens a step, TINY_BLOCKS blocks in each group. */
 struct model *tiny_model(const struct tiny *t, const char *device, unsigned n_threads);
+struct model *tiny_ranks(const struct tiny *t, const char *device, unsigned n_ranks);
 
 /* One sequence of a plan: its tokens, where they start, and the sample it wants. */
 struct tiny_seq {
