@@ -192,6 +192,7 @@ struct k_attend {
     float *out;     /* the same shape */
     const struct k_span *spans;
     uint32_t n_spans;
+    bool decode; /* every span has one row (or none: it is left out) */
     const struct k_seq *seqs;
     uint32_t n_heads; /* a multiple of kv.n_kv_heads: heads h x G .. share KV head h */
     uint32_t window;

@@ -19,12 +19,21 @@
  * on a stream of one GPU, behind the caller's back.  One thread. */
 struct device;
 
+/* Upper bounds of what ops will be asked for. */
+struct device_shape {
+    uint32_t rows_max;
+    uint32_t n_heads;
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+};
+
 struct device_options {
     const char *name;       /* "ref", "cpu", "cuda", or "auto": the best there is */
     unsigned n_threads;     /* of a host device; 0: what the cgroup allows */
     unsigned index;         /* which GPU */
     double memory_fraction; /* of the GPU's free memory to take */
     uint64_t timeout_ms;    /* work of the GPU that takes longer is a lost device */
+    struct device_shape shape;
 };
 
 int device_new(const struct device_options *o, struct device **ret, struct err *err) MUST_CHECK;

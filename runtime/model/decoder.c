@@ -64,6 +64,7 @@ struct step {
 struct run {
     const struct step_plan *plan;
     struct step *step;
+    bool decode; /* every sequence has one row */
     bool all_rows;
     float *ret_logits; /* all_rows; NULL: nobody wants them */
 };
@@ -369,6 +370,7 @@ static void attend(const struct decoder *dec, const struct run *run, uint32_t la
             .out = dec->o,
             .spans = slice_of(dec)->on_device->spans,
             .n_spans = slice_of(dec)->n_spans,
+            .decode = run->decode,
             .seqs = seqs_of(dec, run, group),
             .n_heads = dec->shard->n_heads,
             .window = a->groups[group].window,
@@ -596,11 +598,9 @@ static const uint32_t buckets[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192,
 enum { N_BUCKETS = sizeof(buckets) / sizeof(buckets[0]) };
 _Static_assert(DECODER_STEPS *N_BUCKETS <= DEVICE_REPLAYS_MAX, "lists to keep");
 
-static bool is_decode(const struct decoder *dec, const struct run *run)
+static bool is_decode(const struct decoder *dec, const struct step_plan *p)
 {
-    const struct step_plan *p = run->plan;
-
-    return device_keeps_lists(dec->device) && !run->all_rows && p->n_tokens == p->n_seqs &&
+    return device_keeps_lists(dec->device) && p->n_tokens == p->n_seqs &&
            p->n_samples == p->n_seqs && p->n_tokens <= DECODER_ROWS_MAX;
 }
 
@@ -719,9 +719,10 @@ int decoder_submit(struct decoder *dec, unsigned step, const struct step_plan *p
 
     ASSERT(step < DECODER_STEPS);
     run.step->n_drawn = 0;
+    run.decode = is_decode(dec, plan);
     r = put_tables(dec, &run, err);
     if (r == 0)
-        r = is_decode(dec, &run) ? run_decode(dec, &run, step, err) : run_slices(dec, &run, err);
+        r = run.decode ? run_decode(dec, &run, step, err) : run_slices(dec, &run, err);
     if (r == 0)
         device_mirror_get(dec->device, &run.step->drawn, run.step->n_drawn * sizeof(int32_t));
     return r;

@@ -170,7 +170,8 @@ int ranks_logits(struct ranks *r, const struct step_plan *plan, float *ret_logit
 
 /* making them */
 
-static int open_devices(struct ranks *r, const struct model_options *o, struct err *err)
+static int open_devices(struct ranks *r, const struct arch *a, const struct model_options *o,
+                        struct err *err)
 {
     unsigned n_threads = o->n_threads ? o->n_threads : cpu_count();
     struct device_options d = {
@@ -178,6 +179,7 @@ static int open_devices(struct ranks *r, const struct model_options *o, struct e
             .n_threads = n_threads > r->n ? n_threads / r->n : 1,
             .memory_fraction = o->memory_fraction > 0 ? o->memory_fraction : MODEL_MEMORY_FRACTION,
             .timeout_ms = o->step_timeout_ms ? o->step_timeout_ms : MODEL_STEP_TIMEOUT_MS,
+            .shape = {DECODER_ROWS_MAX, a->n_heads, a->n_kv_heads, a->head_dim},
     };
     int result = 0;
 
@@ -207,7 +209,7 @@ static int join(struct ranks *r, const struct arch *a, const struct model_option
     if (device_is_host(r->each[0].device))
         result = communicator_new_threads(r->n, n_max, timeout_ms, ends, err);
     else
-        result = communicator_new_nccl(r->n, timeout_ms, ends, err);
+        result = communicator_new_nccl(r->n, ends, err);
     for (unsigned i = 0; i < r->n && result == 0; i++) {
         r->each[i].comm = ends[i];
         device_join(r->each[i].device, ends[i]);
@@ -270,7 +272,7 @@ int ranks_new(const struct gguf *file, struct arch *arch, const struct model_opt
         if (!r->each[i].weights)
             return err_set(err, ERR_NO_MEMORY, "ranks");
     }
-    result = open_devices(r, o, err);
+    result = open_devices(r, arch, o, err);
     if (result == 0)
         result = load(r, file, arch, o, err);
     if (result == 0)

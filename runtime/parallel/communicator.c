@@ -31,6 +31,11 @@ int communicator_all_gather(struct communicator *c, const float *part, size_t n,
     return c->kind->all_gather(c, part, n, all, stream, err);
 }
 
+int communicator_check(struct communicator *c, struct err *err)
+{
+    return c->kind->check(c, err);
+}
+
 void communicator_abort(struct communicator *c)
 {
     c->kind->abort(c);

@@ -25,8 +25,7 @@ enum { COMMUNICATOR_RANKS_MAX = 8 };
 int communicator_new_threads(unsigned n_ranks, size_t n_max, uint64_t timeout_ms,
                              struct communicator **ret /* [n_ranks] */, struct err *err) MUST_CHECK;
 /* One GPU each, 0 .. n_ranks - 1; in a build without CUDA ERR_UNAVAILABLE. */
-int communicator_new_nccl(unsigned n_ranks, uint64_t timeout_ms, struct communicator **ret,
-                          struct err *err) MUST_CHECK;
+int communicator_new_nccl(unsigned n_ranks, struct communicator **ret, struct err *err) MUST_CHECK;
 /* Each end is freed; the last one takes the group along. */
 void communicator_free(struct communicator *c);
 DEFINE_FREEP(communicator)
@@ -40,5 +39,7 @@ int communicator_all_reduce(struct communicator *c, float *data, size_t n, void 
 /* all[k x n ..] = rank k's part. */
 int communicator_all_gather(struct communicator *c, const float *part, size_t n, float *all,
                             void *stream, struct err *err) MUST_CHECK;
+/* Is the group still whole?  For calls that were queued. */
+int communicator_check(struct communicator *c, struct err *err) MUST_CHECK;
 /* From any thread: calls under way and to come fail on every rank. */
 void communicator_abort(struct communicator *c);

@@ -9,6 +9,7 @@ struct communicator_kind {
     int (*all_reduce)(struct communicator *c, float *data, size_t n, void *stream, struct err *err);
     int (*all_gather)(struct communicator *c, const float *part, size_t n, float *all, void *stream,
                       struct err *err);
+    int (*check)(struct communicator *c, struct err *err);
     void (*abort)(struct communicator *c);
 };
 

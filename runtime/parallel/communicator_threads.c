@@ -148,6 +148,18 @@ static int all_gather(struct communicator *c, const float *part, size_t n, float
     return meet(g, err);
 }
 
+static int check_group(struct communicator *c, struct err *err)
+{
+    struct group *g = group_of(c);
+    int r = 0;
+
+    (void)pthread_mutex_lock(&g->lock);
+    if (g->is_broken)
+        r = err_set(err, ERR_DEVICE, "tensor parallelism: %s", g->why);
+    (void)pthread_mutex_unlock(&g->lock);
+    return r;
+}
+
 static void abort_group(struct communicator *c)
 {
     struct group *g = group_of(c);
@@ -205,6 +217,7 @@ int communicator_new_threads(unsigned n_ranks, size_t n_max, uint64_t timeout_ms
             .free = free_end,
             .all_reduce = all_reduce,
             .all_gather = all_gather,
+            .check = check_group,
             .abort = abort_group,
     };
     struct threads_end *ends[COMMUNICATOR_RANKS_MAX] = {0};
