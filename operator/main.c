@@ -293,7 +293,9 @@ static int start_workers(struct app *op, struct err *err)
                                 .lg = op->lg};
 
     op->defaults = (struct template_defaults){.image = op->options.runtime_image,
-                                              .image_pull_policy = op->options.runtime_pull_policy};
+                                              .cuda_image = op->options.runtime_cuda_image,
+                                              .image_pull_policy = op->options.runtime_pull_policy,
+                                              .gpu_runtime_class = op->options.gpu_runtime_class};
     op->hooks = (struct reconcile_hooks){.signal = hook_signal,
                                          .decide = hook_decide,
                                          .metrics_api = hook_metrics_api,

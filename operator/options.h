@@ -12,7 +12,7 @@ struct options {
     char *config;
     char *kubeconfig;
     char *namespace;
-    char *runtime_image, *runtime_pull_policy;
+    char *runtime_image, *runtime_cuda_image, *runtime_pull_policy, *gpu_runtime_class;
     int64_t workers;
     bool leader_elect;
     char *lease_name;

@@ -36,7 +36,13 @@
 #include "runtime/source/source.h"
 #include "runtime/telemetry/gpu.h"
 
-enum { KEYS_MAX = 1024, TEMPLATE_FILE_MAX = 1 << 20, NAME_BYTES = 256, POLL_MS = 20 };
+enum {
+    KEYS_MAX = 1024,
+    TEMPLATE_FILE_MAX = 1 << 20,
+    NAME_BYTES = 256,
+    POLL_MS = 20,
+    XID_WAIT_MS = 1000
+};
 
 extern char **environ;
 
@@ -438,6 +444,16 @@ static void write_termination_log(const struct err *err)
     (void)close(fd);
 }
 
+/* With what the GPU itself says, which reaches the service's status. */
+static int device_failed(struct server *s, struct err *err)
+{
+    char what[160];
+
+    if (s->gpu && gpu_last_error(s->gpu, XID_WAIT_MS, what, sizeof(what)))
+        return err_set(err, ERR_DEVICE, "the device failed: %s", what);
+    return err_set(err, ERR_DEVICE, "the device failed");
+}
+
 static int serve(struct server *s, struct err *err)
 {
     int r = make_logger(s, err);
@@ -459,7 +475,7 @@ static int serve(struct server *s, struct err *err)
     while (!atomic_load(&s->leaving) && health_phase(&s->health) != HEALTH_FAILED)
         sleep_ms(POLL_MS);
     if (health_phase(&s->health) == HEALTH_FAILED)
-        return err_set(err, ERR_DEVICE, "the device failed");
+        return device_failed(s, err);
     leave(s);
     return 0;
 }

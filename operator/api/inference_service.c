@@ -34,7 +34,7 @@ struct field {
         "probes." prefix ".failureThreshold", FIELD_INT, AT(member.failures), 1, 100000       \
     }
 
-enum { DAY = 86400, MAX_SEQUENCES = 64 };
+enum { DAY = 86400, MAX_SEQUENCES = 64, TENSOR_MAX = 8 };
 
 static const struct field FIELDS[] = {
         {"replicas", FIELD_INT, AT(replicas), 0, 10000},
@@ -46,6 +46,8 @@ static const struct field FIELDS[] = {
         {"model.maxLength", FIELD_INT, AT(model.max_length), 1, 1 << 20},
         {"runtime.image", FIELD_TEXT, AT(runtime.image), 0, 0},
         {"runtime.device", FIELD_TEXT, AT(runtime.device), 0, 0},
+        {"runtime.gpuResource", FIELD_TEXT, AT(runtime.gpu_resource), 0, 0},
+        {"runtime.parallel.tensor", FIELD_INT, AT(runtime.tensor), 1, TENSOR_MAX},
         {"runtime.batching.maxSequences", FIELD_INT, AT(runtime.max_sequences), 1, 1024},
         {"runtime.batching.maxBatchTokens", FIELD_INT, AT(runtime.max_batch_tokens), 16, 65536},
         {"runtime.queue.maxRequests", FIELD_INT, AT(runtime.queue_requests), 1, 65536},
@@ -68,6 +70,8 @@ static const struct field FIELDS[] = {
 static const char *const METRIC_NAMES[] = {
         [SCALE_QUEUE_LENGTH] = "queueLength",
         [SCALE_REQUESTS] = "requests",
+        [SCALE_GPU_UTILIZATION] = "gpuUtilization",
+        [SCALE_GPU_MEMORY] = "gpuMemory",
 };
 
 const char *scale_metric_name(enum scale_metric m)
@@ -84,6 +88,23 @@ int scale_metric_parse(const char *name, enum scale_metric *ret)
         }
     }
     return -1;
+}
+
+bool scale_metric_is_gpu(enum scale_metric m)
+{
+    return m == SCALE_GPU_UTILIZATION || m == SCALE_GPU_MEMORY;
+}
+
+bool scale_metric_value(enum scale_metric m, const struct pod_signal *signal, double *ret)
+{
+    const struct gpu_figure *f =
+            m == SCALE_GPU_UTILIZATION ? &signal->gpu_utilization : &signal->gpu_memory;
+
+    if (scale_metric_is_gpu(m))
+        *ret = f->percent;
+    else
+        *ret = signal->waiting + (m == SCALE_REQUESTS ? signal->running : 0);
+    return !scale_metric_is_gpu(m) || f->known;
 }
 
 static void *member(struct inference_service *s, const struct field *f)
@@ -222,6 +243,7 @@ static int decode_target(const cJSON *v, size_t i, struct inference_service *s, 
     const char *name = json_str(v, "name", "");
     const cJSON *target = json_get(v, "target"), *child;
     struct scaling_target *t = &s->scaling.targets[s->scaling.n_targets];
+    double max;
 
     cJSON_ArrayForEach(child, v)
     {
@@ -231,7 +253,14 @@ static int decode_target(const cJSON *v, size_t i, struct inference_service *s, 
     }
     if (scale_metric_parse(name, &t->metric))
         return err_set(err, ERR_INVALID,
-                       "spec.scaling.metrics[%zu].name: want queueLength or requests", i);
+                       "spec.scaling.metrics[%zu].name: want queueLength, requests, "
+                       "gpuUtilization or gpuMemory",
+                       i);
+    if (scale_metric_is_gpu(t->metric) && inference_service_gpus(s) == 0)
+        return err_set(err, ERR_INVALID,
+                       "spec.scaling.metrics[%zu].name: \"%s\" needs GPUs; set "
+                       "spec.runtime.device: cuda, or follow queueLength",
+                       i, name);
     for (size_t k = 0; k < s->scaling.n_targets; k++) {
         if (s->scaling.targets[k].metric == t->metric)
             return err_set(err, ERR_INVALID, "spec.scaling.metrics[%zu].name: \"%s\" stands twice",
@@ -241,9 +270,11 @@ static int decode_target(const cJSON *v, size_t i, struct inference_service *s, 
         t->target = target->valuedouble;
     else if (!cJSON_IsString(target) || parse_quantity(target->valuestring, &t->target, err))
         t->target = 0;
-    if (!(t->target > 0 && t->target <= 1e6))
+    max = scale_metric_is_gpu(t->metric) ? 100 : 1e6;
+    if (!(t->target > 0 && t->target <= max))
         return err_set(err, ERR_INVALID,
-                       "spec.scaling.metrics[%zu].target: want a number over 0, requests a pod", i);
+                       "spec.scaling.metrics[%zu].target: want a number over 0, %s", i,
+                       scale_metric_is_gpu(t->metric) ? "at most 100, percent" : "requests a pod");
     s->scaling.n_targets++;
     return 0;
 }
@@ -276,6 +307,22 @@ static int decode_scaling(struct inference_service *s, struct err *err)
     return 0;
 }
 
+/* GPUs are counted by parallel.tensor, so that the runtime and the scheduler know one number. */
+static int check_gpu_counts(const struct inference_service *s, struct err *err)
+{
+    static const char *const lists[] = {"limits", "requests"};
+    const char *resource = inference_service_gpu_resource(s);
+
+    for (size_t i = 0; i < 2 && inference_service_gpus(s); i++) {
+        if (json_get(json_get(s->resources, lists[i]), resource))
+            return err_set(err, ERR_INVALID,
+                           "spec.resources.%s: \"%s\" follows from spec.runtime.parallel.tensor; "
+                           "remove it",
+                           lists[i], resource);
+    }
+    return 0;
+}
+
 static int check_whole(const struct inference_service *s, struct err *err)
 {
     const cJSON *arg;
@@ -291,6 +338,8 @@ static int check_whole(const struct inference_service *s, struct err *err)
     }
     if (s->resources && !cJSON_IsObject(s->resources))
         return err_set(err, ERR_INVALID, "spec.resources: want an object");
+    if (check_gpu_counts(s, err))
+        return -(int)err->code;
     if (s->pod_template && !cJSON_IsObject(s->pod_template))
         return err_set(err, ERR_INVALID, "spec.podTemplate: want an object");
     if (s->startup.failures != UNSET && s->startup_budget != UNSET)
@@ -299,15 +348,45 @@ static int check_whole(const struct inference_service *s, struct err *err)
     return 0;
 }
 
-static int decode_texts(struct inference_service *s, struct err *err)
+static bool is_resource_name(const char *s)
 {
-    static const char *const devices[] = {"auto", "cpu"};
-    bool known = s->runtime.device == NULL;
+    static const char domain[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
+    static const char name[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz0123456789-.";
+    size_t n = strspn(s, domain), m = s[n] == '/' ? strspn(s + n + 1, name) : 0;
+
+    return n && m && s[n + 1 + m] == '\0' && n <= 253 && m <= 63;
+}
+
+static int decode_device(const struct inference_service *s, struct err *err)
+{
+    static const char *const devices[] = {"auto", "cpu", "cuda"};
+    const char *device = s->runtime.device ? s->runtime.device : "auto";
+    bool known = false;
 
     for (size_t i = 0; !known && i < sizeof(devices) / sizeof(devices[0]); i++)
-        known = strcmp(devices[i], s->runtime.device) == 0;
+        known = strcmp(devices[i], device) == 0;
     if (!known)
-        return err_set(err, ERR_INVALID, "spec.runtime.device: want auto or cpu");
+        return err_set(err, ERR_INVALID, "spec.runtime.device: want auto, cpu or cuda");
+    if (s->runtime.tensor > 1 && strcmp(device, "auto") == 0)
+        return err_set(err, ERR_INVALID,
+                       "spec.runtime.parallel.tensor: more than 1 needs spec.runtime.device: cuda "
+                       "or cpu; set it");
+    if (!s->runtime.gpu_resource)
+        return 0;
+    if (strcmp(device, "cuda") != 0)
+        return err_set(err, ERR_INVALID,
+                       "spec.runtime.gpuResource: only spec.runtime.device: cuda takes GPUs; set "
+                       "it, or remove gpuResource");
+    if (!is_resource_name(s->runtime.gpu_resource))
+        return err_set(err, ERR_INVALID,
+                       "spec.runtime.gpuResource: want a resource's name, like " GPU_RESOURCE);
+    return 0;
+}
+
+static int decode_texts(struct inference_service *s, struct err *err)
+{
+    if (decode_device(s, err))
+        return -(int)err->code;
     if (s->model.revision && s->model.kind != SOURCE_HF)
         return err_set(err, ERR_INVALID,
                        "spec.model.revision: only a hf:// source has revisions; remove it");
@@ -336,6 +415,7 @@ static void set_unset(struct inference_service *s)
     s->replicas = 1; /* the schema's default, here for objects that are older */
     s->model.max_length = UNSET;
     s->runtime.max_sequences = s->runtime.max_batch_tokens = UNSET;
+    s->runtime.tensor = UNSET;
     s->runtime.queue_requests = s->runtime.queue_tokens = UNSET;
     s->scaling.min = 1;
     s->scaling.max = UNSET;
@@ -389,6 +469,18 @@ int inference_service_decode(const cJSON *cr, struct arena *mem, struct inferenc
 int64_t inference_service_max_sequences(const struct inference_service *s)
 {
     return s->runtime.max_sequences == UNSET ? MAX_SEQUENCES : s->runtime.max_sequences;
+}
+
+int64_t inference_service_gpus(const struct inference_service *s)
+{
+    if (!s->runtime.device || strcmp(s->runtime.device, "cuda") != 0)
+        return 0;
+    return s->runtime.tensor == UNSET ? 1 : s->runtime.tensor;
+}
+
+const char *inference_service_gpu_resource(const struct inference_service *s)
+{
+    return s->runtime.gpu_resource ? s->runtime.gpu_resource : GPU_RESOURCE;
 }
 
 size_t inference_service_targets(const struct inference_service *s,

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "operator/api/pod_signal.h"
 
 /* An InferenceService as a struct.  The schema in crds/ refuses most mistakes at the door; the
  * decoder checks again, because a stored object may be older than the schema. */
@@ -20,12 +21,18 @@ struct probe_spec { /* UNSET where not given; seconds, counts */
     int64_t initial_delay, period, timeout, failures, successes;
 };
 
-enum scale_metric { SCALE_QUEUE_LENGTH, SCALE_REQUESTS, SCALE_METRIC_COUNT };
+enum scale_metric {
+    SCALE_QUEUE_LENGTH,
+    SCALE_REQUESTS,
+    SCALE_GPU_UTILIZATION,
+    SCALE_GPU_MEMORY,
+    SCALE_METRIC_COUNT,
+};
 enum { SCALING_METRICS_MAX = SCALE_METRIC_COUNT, ARGS_MAX = 64 };
 
 struct scaling_target {
     enum scale_metric metric;
-    double target; /* requests per serving pod */
+    double target; /* per serving pod: requests, or percent */
 };
 
 struct inference_service {
@@ -48,8 +55,10 @@ struct inference_service {
         int64_t max_length;
     } model;
     struct {
-        const char *image;  /* NULL: the operator's default */
-        const char *device; /* NULL: auto */
+        const char *image;        /* NULL: the operator's default for the device */
+        const char *device;       /* NULL: auto */
+        const char *gpu_resource; /* NULL: GPU_RESOURCE */
+        int64_t tensor;           /* ranks of tensor parallelism */
         int64_t max_sequences, max_batch_tokens;
         int64_t queue_requests, queue_tokens;
         const char *kv_memory; /* quantity text; NULL */
@@ -80,7 +89,13 @@ int inference_service_decode(const cJSON *cr, struct arena *mem, struct inferenc
 size_t inference_service_targets(const struct inference_service *s,
                                  struct scaling_target ret[SCALING_METRICS_MAX]);
 int64_t inference_service_max_sequences(const struct inference_service *s);
+/* GPUs of one replica, 0 without; and the resource they are asked for as. */
+int64_t inference_service_gpus(const struct inference_service *s);
+const char *inference_service_gpu_resource(const struct inference_service *s);
 
-const char *scale_metric_name(enum scale_metric m); /* "queueLength", "requests" */
+const char *scale_metric_name(enum scale_metric m); /* "queueLength", "gpuMemory" */
 /* -1: unknown */
 int scale_metric_parse(const char *name, enum scale_metric *ret);
+bool scale_metric_is_gpu(enum scale_metric m);
+/* What a pod says of it; false: nothing. */
+bool scale_metric_value(enum scale_metric m, const struct pod_signal *signal, double *ret);

@@ -18,6 +18,7 @@
                           */
 
 #define RUNTIME_CONTAINER "runtime"
+#define GPU_RESOURCE "nvidia.com/gpu" /* of NVIDIA's device plugin, and the taint of its nodes */
 #define PORT_API_NAME "http"
 #define PORT_METRICS_NAME "metrics"
 enum { PORT_API = 8000, PORT_METRICS = 8001 };

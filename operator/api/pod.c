@@ -64,19 +64,26 @@ static void last_line(const char *message, char *out, size_t size)
     read_line(start, (size_t)(end - start), out, size);
 }
 
-/* A model source that refuses deserves a reason of its own; the runtime's message names the
- * status or the failure (runtime/source). */
-static const char *source_reason(const char *message)
+/* A model source that refuses and a GPU that fails deserve reasons of their own; the runtime's
+ * message names the status or the failure (runtime/source, runtime/telemetry/gpu). */
+static const char *own_reason(const char *message)
 {
     static const struct {
         const char *word, *reason;
     } table[] = {
-            {": 401", "SourceUnauthorized"},    {": 403", "SourceUnauthorized"},
-            {"HTTP 401", "SourceUnauthorized"}, {"HTTP 403", "SourceUnauthorized"},
-            {": 404", "SourceNotFound"},        {": 410", "SourceNotFound"},
-            {"HTTP 404", "SourceNotFound"},     {"no such file", "SourceNotFound"},
-            {"resolve", "SourceUnreachable"},   {"connect", "SourceUnreachable"},
-            {"timed out", "SourceUnreachable"}, {"private", "SourceRefused"},
+            {": 401", "SourceUnauthorized"},
+            {": 403", "SourceUnauthorized"},
+            {"HTTP 401", "SourceUnauthorized"},
+            {"HTTP 403", "SourceUnauthorized"},
+            {": 404", "SourceNotFound"},
+            {": 410", "SourceNotFound"},
+            {"HTTP 404", "SourceNotFound"},
+            {"no such file", "SourceNotFound"},
+            {"resolve", "SourceUnreachable"},
+            {"connect", "SourceUnreachable"},
+            {"timed out", "SourceUnreachable"},
+            {"private", "SourceRefused"},
+            {": Xid ", "GPUError"},
     };
 
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
@@ -100,7 +107,7 @@ static void blame_end(const cJSON *container, const cJSON *ended, bool loop,
         return;
     }
     last_line(json_str(ended, "message", ""), line, sizeof(line));
-    reason = strcmp(name, RUNTIME_CONTAINER) == 0 ? source_reason(line) : NULL;
+    reason = strcmp(name, RUNTIME_CONTAINER) == 0 ? own_reason(line) : NULL;
     if (!reason)
         reason = loop ? "CrashLoopBackOff" : "ContainerExited";
     if (line[0])
@@ -203,7 +210,7 @@ enum pod_state pod_state_of(const cJSON *pod, const struct pod_signal *signal,
     } else if (pod_condition_is_true(pod, "Ready")) {
         state = POD_SERVING;
     } else if (signal && signal->phase == LOAD_FAILED && signal->error[0]) {
-        const char *reason = source_reason(signal->error);
+        const char *reason = own_reason(signal->error);
 
         blame(&found, reason ? reason : "StartFailed", "container \"%s\": %s", RUNTIME_CONTAINER,
               signal->error);

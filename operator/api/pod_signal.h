@@ -14,7 +14,13 @@ enum load_phase {
     LOAD_FAILED,
 };
 
-enum { LOAD_ERROR_BYTES = 256 };
+enum { LOAD_ERROR_BYTES = 256, GPU_UUID_BYTES = 96 };
+
+/* A figure that a pod may not have; unknown is not 0. */
+struct gpu_figure {
+    bool known;
+    double percent; /* 0..100, mean over the pod's GPUs */
+};
 
 struct pod_signal {
     enum load_phase phase;
@@ -24,6 +30,9 @@ struct pod_signal {
     bool fresh;                      /* the sample below is young enough to act on */
     double waiting, running;         /* requests */
     double kv_usage;                 /* 0..1 */
+    struct gpu_figure gpu_utilization, gpu_memory;
+    int xid; /* the last error of one of its GPUs, 0: none; it stands until the process ends */
+    char xid_gpu[GPU_UUID_BYTES];
     uint64_t sampled_wall_ms;
 };
 

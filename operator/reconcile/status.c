@@ -93,6 +93,22 @@ static const char *foreign_kinds(unsigned foreign, char *out, size_t size)
     return out;
 }
 
+/* What NVIDIA's catalogue of Xids advises, in three steps of severity. */
+static const char *xid_remedy(int xid)
+{
+    static const int program[] = {13, 31, 43, 45, 68}, reset[] = {48, 63, 64, 94, 95};
+
+    for (size_t i = 0; i < sizeof(program) / sizeof(program[0]); i++)
+        if (program[i] == xid)
+            return "a program's fault rather than the GPU's; delete the pod to start anew, and "
+                   "report it if it comes back";
+    for (size_t i = 0; i < sizeof(reset) / sizeof(reset[0]); i++)
+        if (reset[i] == xid)
+            return "memory of the GPU failed; delete the pod, and drain the node and reset the "
+                   "GPU if it comes back";
+    return "cordon the node, delete the pod, and restart the node or have the GPU looked at";
+}
+
 static void judge_degraded(struct draft *d)
 {
     struct condition *c = &d->conditions[DEGRADED];
@@ -108,6 +124,10 @@ static void judge_degraded(struct draft *d)
                       d->spec->name, foreign_kinds(seen->foreign, kinds, sizeof(kinds)));
     else if (seen->trouble[0])
         condition_set(c, CONDITION_TRUE, seen->trouble_reason, "%s", seen->trouble);
+    else if (d->tally.xid && !d->tally.failing)
+        condition_set(c, CONDITION_TRUE, "GPUError",
+                      "%s of pod \"%s\" on node \"%s\" reported Xid %d: %s", d->tally.xid_gpu,
+                      d->tally.xid_pod, d->tally.xid_node, d->tally.xid, xid_remedy(d->tally.xid));
     else if (d->tally.cause.reason[0])
         condition_set(c, CONDITION_TRUE, d->tally.cause.reason, "%s", d->tally.cause.message);
     else

@@ -48,6 +48,12 @@ void tally_make(const struct observed *seen, const char *spec_digest, struct tal
             t.cause = cause;
             cause_fails = state == POD_FAILING;
         }
+        if (p->signal.xid && !t.xid) {
+            t.xid = p->signal.xid;
+            t.xid_gpu = p->signal.xid_gpu;
+            t.xid_pod = json_path_str(p->pod, "metadata.name", "?");
+            t.xid_node = json_path_str(p->pod, "spec.nodeName", "?");
+        }
         take_progress(&t, state, &p->signal);
     }
     if (t.phase == LOAD_UNKNOWN && t.failing && !t.loading)

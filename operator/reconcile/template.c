@@ -12,6 +12,7 @@
  */
 #include "operator/reconcile/template.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -107,6 +108,8 @@ static void write_args(struct json_writer *w, const struct inference_service *s)
     arg(w, "metrics-host", "0.0.0.0");
     arg_number(w, "metrics-port", PORT_METRICS);
     arg(w, "device", s->runtime.device);
+    if (s->runtime.tensor > 1)
+        arg_number(w, "tensor-parallel-size", s->runtime.tensor);
     arg_number(w, "max-model-len", s->model.max_length);
     arg_number(w, "max-num-seqs", inference_service_max_sequences(s));
     arg_number(w, "max-num-batched-tokens", s->runtime.max_batch_tokens);
@@ -204,19 +207,53 @@ static void write_container_security(struct json_writer *w)
                 "\"runAsNonRoot\":true,\"capabilities\":{\"drop\":[\"ALL\"]}}");
 }
 
+/* GPUs are limits alone; Kubernetes copies them to the requests.  -1: no memory */
+static int add_gpus(cJSON *resources, const struct inference_service *s)
+{
+    char count[24];
+    cJSON *limits = cJSON_GetObjectItemCaseSensitive(resources, "limits");
+
+    if (inference_service_gpus(s) == 0)
+        return 0;
+    if (!cJSON_IsObject(limits)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(resources, "limits");
+        limits = cJSON_AddObjectToObject(resources, "limits");
+    }
+    (void)snprintf(count, sizeof(count), "%lld", (long long)inference_service_gpus(s));
+    return limits && cJSON_AddStringToObject(limits, inference_service_gpu_resource(s), count) ? 0
+                                                                                               : -1;
+}
+
 static int write_resources(struct json_writer *w, const struct inference_service *s,
                            struct err *err)
 {
     CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(json_freep) cJSON *resources = NULL;
 
-    if (!s->resources)
+    if (!s->resources && inference_service_gpus(s) == 0)
         return 0;
-    text = json_print(s->resources);
+    resources = s->resources ? cJSON_Duplicate(s->resources, true) : cJSON_CreateObject();
+    if (!resources || add_gpus(resources, s))
+        return err_set(err, ERR_NO_MEMORY, "resources");
+    text = json_print(resources);
     if (!text)
         return err_set(err, ERR_NO_MEMORY, "resources");
     json_key(w, "resources");
     json_raw(w, text);
     return 0;
+}
+
+static const char *default_image(const struct inference_service *s,
+                                 const struct template_defaults *d)
+{
+    return inference_service_gpus(s) ? d->cuda_image : d->image;
+}
+
+/* NCCL's ranks exchange through shared memory; a container's own /dev/shm of 64 MiB is too small.
+ */
+static bool wants_shm(const struct inference_service *s)
+{
+    return inference_service_gpus(s) > 1;
 }
 
 static int write_container(struct json_writer *w, const struct inference_service *s,
@@ -226,7 +263,7 @@ static int write_container(struct json_writer *w, const struct inference_service
 
     json_obj(w);
     json_kv_text(w, "name", RUNTIME_CONTAINER);
-    json_kv_text(w, "image", s->runtime.image ? s->runtime.image : d->image);
+    json_kv_text(w, "image", s->runtime.image ? s->runtime.image : default_image(s, d));
     if (d->image_pull_policy)
         json_kv_text(w, "imagePullPolicy", d->image_pull_policy);
     json_key(w, "command");
@@ -249,6 +286,8 @@ static int write_container(struct json_writer *w, const struct inference_service
         write_mount(w, "model", MODEL_DIR, true);
     else
         write_mount(w, "cache", CACHE_DIR, false);
+    if (wants_shm(s))
+        write_mount(w, "shm", "/dev/shm", false);
     json_end(w);
     json_end(w);
     return r;
@@ -269,6 +308,9 @@ static void write_volumes(struct json_writer *w, const struct inference_service 
     json_key(w, "volumes");
     json_arr(w);
     json_raw(w, "{\"name\":\"tmp\",\"emptyDir\":{}}");
+    if (wants_shm(s))
+        json_raw(w, "{\"name\":\"shm\",\"emptyDir\":{\"medium\":\"Memory\","
+                    "\"sizeLimit\":\"1Gi\"}}");
     json_obj(w);
     if (s->model.kind == SOURCE_PVC) {
         json_kv_text(w, "name", "model");
@@ -321,6 +363,8 @@ static int write_template(struct json_writer *w, const struct inference_service 
     json_kv_bool(w, "automountServiceAccountToken", false);
     json_kv_bool(w, "enableServiceLinks", false);
     json_kv_i64(w, "terminationGracePeriodSeconds", DRAIN_GRACE + drain + GRACE_RESERVE);
+    if (inference_service_gpus(s) && d->gpu_runtime_class)
+        json_kv_text(w, "runtimeClassName", d->gpu_runtime_class);
     json_key(w, "securityContext");
     json_obj(w);
     json_kv_bool(w, "runAsNonRoot", true);
@@ -369,6 +413,34 @@ static int keep_marks(cJSON *template, const char *name, const char *spec_digest
     return r ? r : merge_over(template, marks, err);
 }
 
+/* Nodes with GPUs keep other pods away by a taint.  A podTemplate's tolerations replace a list of
+ * ours, so this one is added to whatever the list has become. */
+static int tolerate_gpu_nodes(cJSON *template, struct err *err)
+{
+    cJSON *spec = cJSON_GetObjectItemCaseSensitive(template, "spec");
+    cJSON *list = cJSON_GetObjectItemCaseSensitive(spec, "tolerations"), *t;
+
+    if (!cJSON_IsObject(spec) || (list && !cJSON_IsArray(list)))
+        return 0; /* the API server will say what is wrong with it */
+    cJSON_ArrayForEach(t, list)
+    {
+        if (strcmp(json_str(t, "key", GPU_RESOURCE), GPU_RESOURCE) == 0)
+            return 0;
+    }
+    if (!list)
+        list = cJSON_AddArrayToObject(spec, "tolerations");
+    t = cJSON_CreateObject();
+    if (!cJSON_AddItemToArray(list, t)) {
+        cJSON_Delete(t);
+        return err_set(err, ERR_NO_MEMORY, "tolerations");
+    }
+    if (!cJSON_AddStringToObject(t, "key", GPU_RESOURCE) ||
+        !cJSON_AddStringToObject(t, "operator", "Exists") ||
+        !cJSON_AddStringToObject(t, "effect", "NoSchedule"))
+        return err_set(err, ERR_NO_MEMORY, "tolerations");
+    return 0;
+}
+
 int template_render(const struct inference_service *s, const struct template_defaults *defaults,
                     const char *spec_digest, cJSON **ret, struct err *err)
 {
@@ -383,6 +455,8 @@ int template_render(const struct inference_service *s, const struct template_def
         r = json_parse(str_text(&text), text.len, &JSON_LIMITS_DEFAULT, &template, err);
     if (r == 0 && s->pod_template)
         r = merge_over(template, s->pod_template, err);
+    if (r == 0 && inference_service_gpus(s))
+        r = tolerate_gpu_nodes(template, err);
     if (r == 0)
         r = keep_marks(template, s->name, spec_digest, err);
     if (r)

@@ -11,7 +11,9 @@
 /* What a field that the user left out means; the operator's own options and constants. */
 struct template_defaults {
     const char *image;
+    const char *cuda_image;        /* for device cuda */
     const char *image_pull_policy; /* NULL: Kubernetes' own */
+    const char *gpu_runtime_class; /* runtimeClassName of pods with GPUs; NULL: the node's own */
 };
 
 /* How long a pod may take to start, in seconds. */

@@ -17,7 +17,8 @@ static const double TOLERANCE = 0.1;
 
 struct sums {
     size_t serving, loading, silent;
-    double waiting, running;
+    double load[SCALE_METRIC_COUNT];
+    size_t known[SCALE_METRIC_COUNT]; /* of the serving pods: those that tell the figure */
 };
 
 static struct sums add_up(const struct decide_pod *pods, size_t n)
@@ -36,15 +37,16 @@ static struct sums add_up(const struct decide_pod *pods, size_t n)
             continue;
         }
         sum.serving++;
-        sum.waiting += p->signal.waiting;
-        sum.running += p->signal.running;
+        for (unsigned m = 0; m < SCALE_METRIC_COUNT; m++) {
+            double value;
+
+            if (!scale_metric_value((enum scale_metric)m, &p->signal, &value))
+                continue;
+            sum.load[m] += value;
+            sum.known[m]++;
+        }
     }
     return sum;
-}
-
-static double load_of(enum scale_metric m, const struct sums *sum)
-{
-    return m == SCALE_QUEUE_LENGTH ? sum->waiting : sum->waiting + sum->running;
 }
 
 static int64_t clamp(int64_t v, int64_t min, int64_t max)
@@ -52,19 +54,24 @@ static int64_t clamp(int64_t v, int64_t min, int64_t max)
     return v < min ? min : v > max ? max : v;
 }
 
-/* The metric that asks for most. */
+/* The metric that asks for most.  *ret_partial: a pod does not tell one of them. */
 static int64_t largest(const struct inference_service *s, const struct sums *sum,
-                       struct scaling_target *ret_by)
+                       struct scaling_target *ret_by, bool *ret_partial)
 {
     struct scaling_target targets[SCALING_METRICS_MAX];
     size_t n = inference_service_targets(s, targets);
     double most = -1;
 
     *ret_by = targets[0];
+    *ret_partial = false;
     for (size_t i = 0; i < n; i++) {
-        double wanted = load_of(targets[i].metric, sum) / targets[i].target;
+        enum scale_metric m = targets[i].metric;
+        double wanted = sum->load[m] / targets[i].target;
         double current = (double)clamp(s->replicas, 1, CURRENT_MAX);
 
+        *ret_partial = *ret_partial || sum->known[m] < sum->serving;
+        if (sum->known[m] == 0)
+            continue;
         if (fabs(wanted / current - 1) <= TOLERANCE)
             wanted = current;
         if (wanted > most) {
@@ -80,12 +87,37 @@ static const char *plural(size_t n)
     return n == 1 ? "" : "s";
 }
 
+static void explain(const struct sums *sum, const struct scaling_target *by, char *out, size_t size)
+{
+    static const char *const words[] = {
+            [SCALE_QUEUE_LENGTH] = "queued",
+            [SCALE_REQUESTS] = "queued or running",
+            [SCALE_GPU_UTILIZATION] = "% GPU utilization",
+            [SCALE_GPU_MEMORY] = "% GPU memory",
+    };
+    enum scale_metric m = by->metric;
+    const char *more = sum->loading ? "; more are loading" : "";
+    size_t known = sum->known[m];
+
+    if (known == 0)
+        (void)snprintf(out, size, "no serving pod tells its %s: replicas are held%s",
+                       scale_metric_name(m), more);
+    else if (scale_metric_is_gpu(m))
+        (void)snprintf(out, size, "%.0f%s over %zu serving pod%s, target %g%s",
+                       sum->load[m] / (double)known, words[m], known, plural(known), by->target,
+                       more);
+    else
+        (void)snprintf(out, size, "%g %s over %zu serving pod%s, target %g%s", sum->load[m],
+                       words[m], known, plural(known), by->target, more);
+}
+
 void decide(const struct inference_service *s, const struct decide_pod *pods, size_t n,
             struct scale_decision *ret)
 {
     struct sums sum = add_up(pods, n);
     struct scaling_target by;
     int64_t wanted = s->replicas;
+    bool partial;
 
     ret->hold_down = sum.loading > 0 || sum.silent > 0;
     if (!s->scaling.enabled) {
@@ -100,12 +132,9 @@ void decide(const struct inference_service *s, const struct decide_pod *pods, si
                                   : "no pod serves yet");
         return;
     }
-    wanted = largest(s, &sum, &by);
-    if (wanted < s->replicas && ret->hold_down)
+    wanted = largest(s, &sum, &by, &partial);
+    if (wanted < s->replicas && (ret->hold_down || partial))
         wanted = s->replicas;
     ret->desired = clamp(wanted, s->scaling.min, s->scaling.max);
-    (void)snprintf(ret->reason, sizeof(ret->reason), "%g %s over %zu serving pod%s, target %g%s",
-                   load_of(by.metric, &sum),
-                   by.metric == SCALE_QUEUE_LENGTH ? "queued" : "queued or running", sum.serving,
-                   plural(sum.serving), by.target, sum.loading ? "; more are loading" : "");
+    explain(&sum, &by, ret->reason, sizeof(ret->reason));
 }

@@ -160,7 +160,7 @@ struct question {
     const struct selector *selector;
 };
 
-/* A pod has a value when it serves and was heard of lately. */
+/* A pod has a value when it serves, was heard of lately, and told it. */
 static bool value_of(const struct metrics_api *m, const struct object *o, enum scale_metric metric,
                      double *ret, uint64_t *ret_wall_ms)
 {
@@ -169,9 +169,8 @@ static bool value_of(const struct metrics_api *m, const struct object *o, enum s
     signals_get(m->opt.signals, o->uid, &s);
     if (!s.fresh || pod_state_of(o->json, &s, NULL) != POD_SERVING)
         return false;
-    *ret = metric == SCALE_QUEUE_LENGTH ? s.waiting : s.waiting + s.running;
     *ret_wall_ms = s.sampled_wall_ms;
-    return true;
+    return scale_metric_value(metric, &s, ret);
 }
 
 static void write_item(struct json_writer *w, const struct object *o, enum scale_metric metric,
@@ -278,8 +277,8 @@ static void answer_metric(const struct metrics_api *m, struct http_exchange *x, 
     if (*rest || n != 5 || strcmp(segment[0], "namespaces") != 0 ||
         strcmp(segment[2], "pods") != 0 || scale_metric_parse(segment[4], &q.metric)) {
         answer_status(x, 404, "NotFound",
-                      "no such metric; there are pods/*/queueLength and "
-                      "pods/*/requests");
+                      "no such metric; there are pods/*/queueLength, requests, gpuUtilization "
+                      "and gpuMemory");
         return;
     }
     q.namespace = segment[1];

@@ -11,7 +11,8 @@
 #include "operator/store/store.h"
 
 /* custom.metrics.k8s.io/v1beta2 over TLS, on every replica: what the autoscaler reads.  Metrics
- * queueLength and requests of pods; a pod that loads or is silent is left out, never 0. */
+ * queueLength, requests, gpuUtilization and gpuMemory of pods (the last two in percent, the mean of
+ * a pod's GPUs); a pod that loads, is silent or does not know is left out, never 0. */
 struct metrics_api;
 
 struct metrics_api_options {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "operator/scaling/signals.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "base/mem.h"
 #include "operator/scaling/exposition.h"
 
-enum { PERCENT_STEP = 10 };
+enum { PERCENT_STEP = 10, XID_MAX = 9999 };
 
 static const struct json_limits STARTUP_LIMITS = {
         .bytes_max = 16 << 10, .depth_max = 8, .values_max = 64};
@@ -21,6 +22,8 @@ struct shown {
     int step;
     bool fresh;
     char error[LOAD_ERROR_BYTES];
+    int xid;
+    char xid_gpu[GPU_UUID_BYTES];
 };
 
 struct entry {
@@ -130,9 +133,50 @@ int signals_startup(struct signals *s, const char *uid, const char *json, size_t
         e->signal.bytes_done = at_least_0(json_int(doc, "bytes_done", 0));
         e->signal.bytes_total = at_least_0(json_int(doc, "bytes_total", 0));
         (void)snprintf(e->signal.error, sizeof(e->signal.error), "%s", json_str(doc, "error", ""));
+        if (phase != LOAD_READY)
+            e->signal.xid = 0; /* another process */
     }
     (void)pthread_mutex_unlock(&s->lock);
     return e ? 0 : err_set(err, ERR_NO_MEMORY, "signal");
+}
+
+static struct gpu_figure percent_of(double part, double whole, bool known)
+{
+    double percent = known && whole > 0 ? 100 * part / whole : -1;
+
+    if (!(percent >= 0 && percent <= 100))
+        return (struct gpu_figure){0};
+    return (struct gpu_figure){.known = true, .percent = percent};
+}
+
+/* The error of a GPU that the pod tells, if it names one. */
+static void read_xid(const char *text, size_t len, struct pod_signal *ret)
+{
+    const char *end = text + len;
+    struct exposition_series s;
+
+    ret->xid = 0;
+    while (exposition_next(&text, end, "penstock_gpu_last_xid", &s) > 0) {
+        if (!(s.value >= 1 && s.value <= XID_MAX) ||
+            !exposition_label(&s, "uuid", ret->xid_gpu, sizeof(ret->xid_gpu)))
+            continue;
+        for (char *p = ret->xid_gpu; *p; p++)
+            *p = (char)(isalnum((unsigned char)*p) || strchr("-/._", *p) ? *p : '?');
+        ret->xid = (int)s.value;
+        return;
+    }
+}
+
+static void read_gpus(const char *text, size_t len, struct pod_signal *ret)
+{
+    double busy, used, total = 0;
+    bool known = exposition_mean(text, len, "penstock_gpu_utilization_ratio", &busy);
+
+    ret->gpu_utilization = percent_of(busy, 1, known);
+    known = exposition_sum(text, len, "penstock_gpu_memory_used_bytes", &used) &&
+            exposition_sum(text, len, "penstock_gpu_memory_total_bytes", &total);
+    ret->gpu_memory = percent_of(used, total, known);
+    read_xid(text, len, ret);
 }
 
 int signals_sample(struct signals *s, const char *uid, const char *text, size_t len,
@@ -153,6 +197,7 @@ int signals_sample(struct signals *s, const char *uid, const char *text, size_t 
         e->signal.waiting = waiting;
         e->signal.running = running;
         e->signal.kv_usage = kv;
+        read_gpus(text, len, &e->signal);
         e->signal.sampled_wall_ms = clock_wall_ms(s->clock);
         e->sampled_ms = clock_ms(s->clock) + 1;
     }
@@ -199,9 +244,12 @@ bool signals_changed(struct signals *s, const char *uid)
                             .step = e->signal.percent / PERCENT_STEP,
                             .fresh = is_fresh(s, e)};
 
+        now.xid = e->signal.xid;
+        memcpy(now.xid_gpu, e->signal.xid_gpu, sizeof(now.xid_gpu));
         memcpy(now.error, e->signal.error, sizeof(now.error));
         changed = now.phase != e->shown.phase || now.step != e->shown.step ||
-                  now.fresh != e->shown.fresh || strcmp(now.error, e->shown.error) != 0;
+                  now.fresh != e->shown.fresh || strcmp(now.error, e->shown.error) != 0 ||
+                  now.xid != e->shown.xid || strcmp(now.xid_gpu, e->shown.xid_gpu) != 0;
         e->shown = now;
     }
     (void)pthread_mutex_unlock(&s->lock);

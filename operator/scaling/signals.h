@@ -29,6 +29,6 @@ void signals_forget(struct signals *s, const char *uid);
 
 /* All zero with LOAD_UNKNOWN when nothing was heard. */
 void signals_get(struct signals *s, const char *uid, struct pod_signal *ret);
-/* Did anything change that a status shows (phase, step of progress, freshness, error) since the
+/* Did anything change that a status shows (phase, step of progress, freshness, errors) since the
  * last call for this pod? */
 bool signals_changed(struct signals *s, const char *uid);

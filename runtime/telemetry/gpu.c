@@ -18,13 +18,14 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "base/mem.h"
 #include "runtime/telemetry/nvml.h"
 
-enum { GPUS_MAX = 16, INTERVAL_MS = 1000, STALE_INTERVALS = 10, JOIN_S = 2 };
+enum { GPUS_MAX = 16, INTERVAL_MS = 1000, STALE_INTERVALS = 10, JOIN_S = 2, POLL_US = 10000 };
 
 enum figure {
     UTILIZATION,
@@ -93,6 +94,8 @@ struct gpu {
     pthread_mutex_t lock; /* over all below, and the cards' series */
     bool closed;
     uint64_t published_ms;
+    const struct card *failed; /* the last that told an Xid */
+    unsigned long long xid;
 };
 
 /* --- series; under the lock --- */
@@ -213,10 +216,30 @@ static void take_event(struct gpu *g, const struct nvml_event *e)
     (void)pthread_mutex_lock(&g->lock);
     count = g->closed ? NULL : series_of(g, c, XID_COUNT);
     if (count) {
+        g->failed = c;
+        g->xid = e->data;
         metric_add(count, 1);
         show(g, c, XID_LAST, (double)e->data);
     }
     (void)pthread_mutex_unlock(&g->lock);
+}
+
+bool gpu_last_error(struct gpu *g, unsigned wait_ms, char *out, size_t size)
+{
+    uint64_t until = clock_ms(clock_system()) + wait_ms;
+    bool found;
+
+    for (;;) {
+        (void)pthread_mutex_lock(&g->lock);
+        found = g->failed != NULL;
+        if (found)
+            (void)snprintf(out, size, "GPU %s (%s): Xid %llu", g->failed->index, g->failed->uuid,
+                           g->xid);
+        (void)pthread_mutex_unlock(&g->lock);
+        if (found || clock_ms(clock_system()) >= until)
+            return found;
+        (void)usleep(POLL_US);
+    }
 }
 
 /* The sampler is stuck: its figures are none any more. */

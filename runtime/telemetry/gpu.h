@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/cleanup.h"
@@ -24,5 +26,8 @@ struct gpu_options {
 
 /* ERR_NOT_FOUND, ERR_UNAVAILABLE: no NVML or no driver here. */
 int gpu_start(const struct gpu_options *o, struct gpu **ret, struct err *err) MUST_CHECK;
+/* An Xid that came since the start, in words: "GPU 1 (GPU-...): Xid 79"; false: none came, not even
+ * within wait_ms from now.  Whoever sees a kernel fail asks, since both happen at about once. */
+bool gpu_last_error(struct gpu *g, unsigned wait_ms, char *out, size_t size);
 /* Returns within a few seconds even when the driver does not. */
 void gpu_stop(struct gpu *g);

@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 static void plan_twice(const cJSON *cr, const struct inference_service *spec,
                        const struct err *refused, struct arena *mem)
 {
-    static const struct template_defaults defaults = {.image = "i"};
+    static const struct template_defaults defaults = {.image = "i", .cuda_image = "c"};
     struct observed seen = {.service = cr, .defaults = &defaults};
     const cJSON *revisions[1];
     struct plan first, second;

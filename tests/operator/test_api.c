@@ -55,6 +55,33 @@ static void refuses_and_names_the_field(void **state)
             {"{" M ",\"replicas\":\"1\"}", "spec.replicas"},
             {"{" M ",\"runtime\":{\"device\":\"tpu\"}}", "spec.runtime.device: want auto"},
             {"{" M ",\"runtime\":{\"args\":[1]}}", "spec.runtime.args"},
+#define CUDA(more) "{" M ",\"runtime\":{\"device\":\"cuda\"" more "}"
+            {CUDA(",\"parallel\":{\"tensor\":0}") "}",
+             "spec.runtime.parallel.tensor: want a whole"},
+            {CUDA(",\"parallel\":{\"tensor\":9}") "}", "number from 1 to 8"},
+            {CUDA(",\"parallel\":{\"pipeline\":2}") "}",
+             "spec.runtime.parallel.pipeline: no such field"},
+            {"{" M ",\"runtime\":{\"parallel\":{\"tensor\":2}}}",
+             "spec.runtime.parallel.tensor: more than 1 needs spec.runtime.device: cuda or cpu"},
+            {"{" M ",\"runtime\":{\"device\":\"auto\",\"parallel\":{\"tensor\":2}}}",
+             "spec.runtime.parallel.tensor"},
+            {"{" M ",\"runtime\":{\"gpuResource\":\"nvidia.com/gpu\"}}",
+             "spec.runtime.gpuResource: only spec.runtime.device: cuda"},
+            {CUDA(",\"gpuResource\":\"gpu\"") "}", "spec.runtime.gpuResource: want a resource"},
+            {CUDA(",\"gpuResource\":\"nvidia.com/\"") "}", "spec.runtime.gpuResource"},
+            {CUDA(",\"gpuResource\":\"nvidia.com/a b\"") "}", "spec.runtime.gpuResource"},
+            {CUDA("") ",\"resources\":{\"limits\":{\"nvidia.com/gpu\":1}}}",
+             "spec.resources.limits: \"nvidia.com/gpu\" follows from"},
+            {CUDA(",\"gpuResource\":\"nvidia.com/mig-1g.10gb\"") ",\"resources\":{\"requests\":{"
+                                                                 "\"nvidia.com/mig-1g.10gb\":1}}}",
+             "spec.resources.requests: \"nvidia.com/mig-1g.10gb\" follows from"},
+            {"{" M ",\"scaling\":{\"maxReplicas\":2,\"metrics\":[{\"name\":\"gpuMemory\","
+             "\"target\":\"80\"}]}}",
+             "spec.scaling.metrics[0].name: \"gpuMemory\" needs GPUs; set spec.runtime.device"},
+            {CUDA("") ",\"scaling\":{\"maxReplicas\":2,\"metrics\":[{\"name\":"
+                      "\"gpuUtilization\",\"target\":\"101\"}]}}",
+             "metrics[0].target: want a number over 0, at most 100, percent"},
+#undef CUDA
             {"{" M ",\"runtime\":{\"kvCache\":{\"memory\":\"lots\"}}}",
              "spec.runtime.kvCache.memory"},
             {"{" M ",\"rollout\":{\"drainTimeout\":\"soon\"}}", "spec.rollout.drainTimeout"},
@@ -136,6 +163,41 @@ static void decodes_what_is_given(void **state)
     assert_float_equal(s.scaling.targets[0].target, 2.5, 1e-9);
     assert_int_equal(s.readiness.period, 9);
     assert_int_equal(s.liveness.period, UNSET);
+}
+
+static void decodes_gpus(void **state)
+{
+    static const struct {
+        const char *runtime;
+        int64_t gpus;
+        const char *resource;
+    } cases[] = {
+            {"{}", 0, "nvidia.com/gpu"},
+            {"{\"device\":\"cpu\",\"parallel\":{\"tensor\":2}}", 0, "nvidia.com/gpu"},
+            {"{\"device\":\"cuda\"}", 1, "nvidia.com/gpu"},
+            {"{\"device\":\"cuda\",\"parallel\":{\"tensor\":8}}", 8, "nvidia.com/gpu"},
+            {"{\"device\":\"cuda\",\"gpuResource\":\"nvidia.com/mig-1g.10gb\"}", 1,
+             "nvidia.com/mig-1g.10gb"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CLEANUP(arena_freep) struct arena *mem = NULL;
+        CLEANUP(json_freep) cJSON *cr = NULL;
+        struct inference_service s;
+        struct err err = {0};
+        char text[1024];
+
+        (void)snprintf(text, sizeof(text),
+                       "{\"metadata\":{\"name\":\"chat\"},\"spec\":{\"model\":{\"source\":"
+                       "\"hf://o/r/f.gguf\"},\"runtime\":%s}}",
+                       cases[i].runtime);
+        cr = parse(text);
+        assert_ok(arena_new(1 << 20, &mem, &err), &err);
+        assert_ok(inference_service_decode(cr, mem, &s, &err), &err);
+        assert_int_equal(inference_service_gpus(&s), cases[i].gpus);
+        assert_string_equal(inference_service_gpu_resource(&s), cases[i].resource);
+    }
 }
 
 static void parses_units(void **state)
@@ -234,6 +296,10 @@ static void explains_pods(void **state)
                      "\"{\\\"msg\\\":\\\"listening\\\"}\\n{\\\"time\\\":\\\"2026\\\",\\\"msg\\\":"
                      "\\\"cannot serve\\\",\\\"error\\\":\\\"m.gguf: No such file\\\"}\"}}"),
              POD_FAILING, "SourceNotFound", "container \"runtime\": m.gguf: No such file"},
+            {RUNTIME("\"restartCount\":2,\"state\":{\"waiting\":{\"reason\":\"CrashLoopBackOff\"}},"
+                     "\"lastState\":{\"terminated\":{\"exitCode\":1,\"message\":"
+                     "\"the device failed: GPU 1 (GPU-0f): Xid 79\"}}"),
+             POD_FAILING, "GPUError", "GPU 1 (GPU-0f): Xid 79"},
             {RUNTIME("\"state\":{\"waiting\":{\"reason\":\"ImagePullBackOff\",\"message\":"
                      "\"Back-off pulling image \\\"i:1\\\": ErrImagePull: no such tag\"}}"),
              POD_FAILING, "ImagePull", "cannot be pulled: no such tag"},
@@ -281,6 +347,7 @@ int main(void)
             cmocka_unit_test(refuses_and_names_the_field),
             cmocka_unit_test(refuses_names_that_are_no_service),
             cmocka_unit_test(decodes_what_is_given),
+            cmocka_unit_test(decodes_gpus),
             cmocka_unit_test(parses_units),
             cmocka_unit_test(digests_ignore_the_order_of_keys),
             cmocka_unit_test(explains_pods),

@@ -72,6 +72,9 @@ static void take_pods(struct world *w)
         op->signal.percent = (int)json_int(s, "percent", 0);
         op->signal.bytes_total = json_int(s, "bytesTotal", 0);
         (void)snprintf(op->signal.error, sizeof(op->signal.error), "%s", json_str(s, "error", ""));
+        op->signal.xid = (int)json_int(s, "xid", 0);
+        (void)snprintf(op->signal.xid_gpu, sizeof(op->signal.xid_gpu), "%s",
+                       json_str(s, "gpu", ""));
     }
 }
 
@@ -121,7 +124,10 @@ static void world_open(struct world *w, const char *path)
     (void)snprintf(w->seen.trouble, sizeof(w->seen.trouble), "%s",
                    json_str(w->json, "trouble", ""));
     (void)snprintf(w->seen.trouble_reason, sizeof(w->seen.trouble_reason), "ApplyFailed");
-    w->defaults = (struct template_defaults){.image = "penstock/runtime:1"};
+    w->defaults = (struct template_defaults){.image = "penstock/runtime:1",
+                                             .cuda_image = "penstock/runtime:1-cuda",
+                                             .gpu_runtime_class =
+                                                     json_str(w->json, "gpuRuntimeClass", NULL)};
     w->seen.defaults = &w->defaults;
     w->seen.now_wall_ms = NOW;
 }
@@ -345,6 +351,9 @@ static void survives_every_oom(void **state)
 
     (void)state;
     world_open(&w, GOLDEN "/full.in.json");
+    mem_sweep(plan_once(&w, &err));
+    world_close(&w);
+    world_open(&w, GOLDEN "/cuda_tensor.in.json");
     mem_sweep(plan_once(&w, &err));
     world_close(&w);
 }

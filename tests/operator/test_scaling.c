@@ -60,6 +60,118 @@ static void sums_series_and_refuses_nonsense(void **state)
     }
 }
 
+static void means_and_labels(void **state)
+{
+    static const char text[] =
+            "# TYPE x gauge\nx{a=\"1\",uuid=\"GPU-1\"} 1\ny 7\n"
+            "x{uuid=\"GPU \\\"2\\\"\"} 3\nx{b=\"u,uuid=\",uuid=\"\"} 5\nx 3\nz -1\n";
+    const char *at = text, *end = text + sizeof(text) - 1;
+    struct exposition_series s;
+    char uuid[8];
+    double v;
+
+    (void)state;
+    assert_true(exposition_mean(text, sizeof(text) - 1, "x", &v));
+    assert_float_equal(v, 3, 1e-9);
+    assert_false(exposition_mean(text, sizeof(text) - 1, "z", &v));
+    assert_false(exposition_mean(text, sizeof(text) - 1, "none", &v));
+
+    assert_int_equal(exposition_next(&at, end, "x", &s), 1);
+    assert_true(exposition_label(&s, "uuid", uuid, sizeof(uuid)));
+    assert_string_equal(uuid, "GPU-1");
+    assert_true(exposition_label(&s, "a", uuid, sizeof(uuid)));
+    assert_string_equal(uuid, "1");
+    assert_false(exposition_label(&s, "uui", uuid, sizeof(uuid)));
+    assert_false(exposition_label(&s, "uuid", uuid, 5)); /* does not fit */
+    assert_int_equal(exposition_next(&at, end, "x", &s), 1);
+    assert_false(exposition_label(&s, "uuid", uuid, sizeof(uuid))); /* escapes */
+    assert_int_equal(exposition_next(&at, end, "x", &s), 1);
+    assert_true(exposition_label(&s, "uuid", uuid, sizeof(uuid)));
+    assert_string_equal(uuid, "");
+    assert_int_equal(exposition_next(&at, end, "x", &s), 1);
+    assert_false(exposition_label(&s, "uuid", uuid, sizeof(uuid))); /* no labels */
+    assert_int_equal(exposition_next(&at, end, "x", &s), 0);
+}
+
+#define QUEUE "penstock_queue_length 0\npenstock_requests_running 0\n"
+#define GPU(name, gpu, value) \
+    "penstock_gpu_" name "{gpu=\"" gpu "\",uuid=\"GPU-" gpu "\"} " value "\n"
+
+static void reads_gpus(void **state)
+{
+    static const struct {
+        const char *text;
+        double utilization, memory; /* < 0: not known */
+        int xid;
+        const char *gpu;
+    } cases[] = {
+            {"", -1, -1, 0, ""},
+            {GPU("utilization_ratio", "0", "0.5") GPU("utilization_ratio", "1", "0.9"), 70, -1, 0,
+             ""},
+            {GPU("memory_used_bytes", "0", "20") GPU("memory_total_bytes", "0", "80"), -1, 25, 0,
+             ""},
+            {GPU("memory_used_bytes", "0", "20"), -1, -1, 0, ""},
+            {GPU("memory_used_bytes", "0", "0") GPU("memory_total_bytes", "0", "0"), -1, -1, 0, ""},
+            {GPU("memory_used_bytes", "0", "9") GPU("memory_total_bytes", "0", "8"), -1, -1, 0, ""},
+            {GPU("utilization_ratio", "0", "NaN"), -1, -1, 0, ""},
+            {GPU("utilization_ratio", "0", "1.5"), -1, -1, 0, ""},
+            {GPU("xid_errors_total", "0", "0"), -1, -1, 0, ""},
+            {GPU("last_xid", "1", "79"), -1, -1, 79, "GPU-1"},
+            {GPU("last_xid", "1", "0") GPU("last_xid", "2", "48"), -1, -1, 48, "GPU-2"},
+            {GPU("last_xid", "1", "1e9"), -1, -1, 0, ""},
+            {"penstock_gpu_last_xid 79\n", -1, -1, 0, ""},
+            {"penstock_gpu_last_xid{uuid=\"a<b>\"} 13\n", -1, -1, 13, "a?b?"},
+    };
+    struct clock_fake clock;
+    CLEANUP(signals_freep) struct signals *s = NULL;
+    struct err err = {0};
+
+    (void)state;
+    clock_fake_init(&clock, 0);
+    assert_ok(signals_new(&clock.clock, 5000, &s, &err), &err);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pod_signal now;
+        char text[1024];
+        double v;
+
+        (void)snprintf(text, sizeof(text), QUEUE "%s", cases[i].text);
+        assert_ok(signals_sample(s, "u", text, strlen(text), &err), &err);
+        signals_get(s, "u", &now);
+        v = scale_metric_value(SCALE_GPU_UTILIZATION, &now, &v) ? v : -1;
+        assert_float_equal(v, cases[i].utilization, 1e-9);
+        v = scale_metric_value(SCALE_GPU_MEMORY, &now, &v) ? v : -1;
+        assert_float_equal(v, cases[i].memory, 1e-9);
+        assert_int_equal(now.xid, cases[i].xid);
+        if (now.xid)
+            assert_string_equal(now.xid_gpu, cases[i].gpu);
+    }
+}
+
+/* It shows until another process is in the pod. */
+static void an_xid_is_a_change(void **state)
+{
+    const char *calm = QUEUE, *sick = QUEUE GPU("last_xid", "0", "79"),
+               *other = QUEUE GPU("last_xid", "1", "79"), *start = "{\"phase\":\"loading\"}";
+    struct clock_fake clock;
+    CLEANUP(signals_freep) struct signals *s = NULL;
+    struct pod_signal now;
+    struct err err = {0};
+
+    (void)state;
+    clock_fake_init(&clock, 0);
+    assert_ok(signals_new(&clock.clock, 5000, &s, &err), &err);
+    assert_ok(signals_sample(s, "u", calm, strlen(calm), &err), &err);
+    assert_true(signals_changed(s, "u"));
+    assert_ok(signals_sample(s, "u", sick, strlen(sick), &err), &err);
+    assert_true(signals_changed(s, "u"));
+    assert_false(signals_changed(s, "u"));
+    assert_ok(signals_sample(s, "u", other, strlen(other), &err), &err);
+    assert_true(signals_changed(s, "u"));
+    assert_ok(signals_startup(s, "u", start, strlen(start), &err), &err);
+    signals_get(s, "u", &now);
+    assert_int_equal(now.xid, 0);
+}
+
 static void silent_is_not_idle(void **state)
 {
     struct clock_fake clock;
@@ -125,7 +237,8 @@ struct pods {
     struct decide_pod each[16];
 };
 
-/* "s3" serving with 3 waiting, "r5" serving with 5 running, "l" loading, "x" silent, "f" failing */
+/* "s3" serving with 3 waiting, "r5" serving with 5 running, "l" loading, "x" silent, "f" failing,
+ * "g7" serving with GPUs at 70 % */
 static struct pods make_pods(const char *text)
 {
     struct pods p = {0};
@@ -134,7 +247,10 @@ static struct pods make_pods(const char *text)
         struct decide_pod *pod = &p.each[p.n++];
 
         pod->state = *text == 'l' ? POD_LOADING : *text == 'f' ? POD_FAILING : POD_SERVING;
-        pod->signal.fresh = *text == 's' || *text == 'r';
+        pod->signal.fresh = *text == 's' || *text == 'r' || *text == 'g';
+        pod->signal.gpu_utilization.known = *text == 'g';
+        if (*text == 'g')
+            pod->signal.gpu_utilization.percent = 10 * (text[1] - '0');
         if (*text == 's')
             pod->signal.waiting = text[1] - '0';
         if (*text == 'r')
@@ -186,6 +302,42 @@ static void decides(void **state)
             !strstr(d.reason, cases[i].reason))
             fail_msg("case %zu \"%s\": %lld %d \"%s\"", i, cases[i].pods, (long long)d.desired,
                      d.hold_down, d.reason);
+    }
+}
+
+/* A figure that is not there is not 0: it asks for nothing and lets nothing go. */
+static void follows_the_gpus(void **state)
+{
+    static const struct {
+        int64_t replicas;
+        const char *pods;
+        int64_t want;
+        const char *reason;
+    } cases[] = {
+            {1, "g9", 2, "90% GPU utilization over 1 serving pod, target 50"},
+            {2, "g9 g9", 4, "90% GPU utilization over 2 serving pods, target 50"},
+            {3, "g2 g2 g2", 2, "20% GPU utilization over 3 serving pods"},
+            {3, "g2 g2 s0", 3, "20% GPU utilization over 2 serving pods"},
+            {3, "s0 s0 s0", 3, "no serving pod tells its gpuUtilization: replicas are held"},
+            {2, "g9 l", 2, "more are loading"},
+            {2, "g5 g5", 2, "50%"},
+    };
+    struct inference_service s = {.scaling = {.enabled = true,
+                                              .min = 1,
+                                              .max = 6,
+                                              .n_targets = 1,
+                                              .targets = {{SCALE_GPU_UTILIZATION, 50}}}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pods p = make_pods(cases[i].pods);
+        struct scale_decision d = {0};
+
+        s.replicas = cases[i].replicas;
+        decide(&s, p.each, p.n, &d);
+        if (d.desired != cases[i].want || !strstr(d.reason, cases[i].reason))
+            fail_msg("case %zu \"%s\": %lld \"%s\"", i, cases[i].pods, (long long)d.desired,
+                     d.reason);
     }
 }
 
@@ -428,9 +580,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(sums_series_and_refuses_nonsense),
+            cmocka_unit_test(means_and_labels),
+            cmocka_unit_test(reads_gpus),
+            cmocka_unit_test(an_xid_is_a_change),
             cmocka_unit_test(silent_is_not_idle),
             cmocka_unit_test(signals_refuse_what_is_no_answer),
             cmocka_unit_test(decides),
+            cmocka_unit_test(follows_the_gpus),
             cmocka_unit_test(within_tolerance_nothing_moves),
             cmocka_unit_test(selects_as_kubernetes_does),
             cmocka_unit_test(judges_the_group),

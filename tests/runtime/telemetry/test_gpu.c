@@ -134,14 +134,18 @@ static void xids_are_counted(void **state)
     CLEANUP(runtime_metrics_freep) struct runtime_metrics *m = NULL;
     struct gpu *g = NULL;
     struct err err;
+    char text[160];
 
     (void)state;
     assert_ok(runtime_metrics_new("m", true, &m, &err), &err);
     assert_ok(start(m, &g, &err), &err);
     assert_int_equal(value_of(m, SERIES("xid_errors_total", GPU1)), 0);
     assert_int_equal(value_of(m, "penstock_gpu_last_xid"), -1);
+    assert_false(gpu_last_error(g, 20, text, sizeof(text)));
     knobs->xid_gpu = 1;
     knobs->xid = 79;
+    assert_true(gpu_last_error(g, PATIENCE_MS, text, sizeof(text)));
+    assert_string_equal(text, "GPU 1 (GPU-00000001): Xid 79");
     wait_for(m, SERIES("last_xid", GPU1), 79);
     knobs->xid = 48;
     wait_for(m, SERIES("last_xid", GPU1), 48);
