@@ -8,6 +8,7 @@ read from a JSON file, so tests steer it by writing that file:
     {"*": {"phase": "ready", "waiting": 3}, "POD": {"phase": "loading", "percent": 40}}
 
 Keys of a pod: phase, percent, bytes_total, error; waiting, running; silent (accept, say nothing);
+gpus (a list of {utilization, used, total}, each may have an xid);
 container (a containerStatuses entry laid over the default), conditions (list laid over).
 """
 
@@ -89,6 +90,13 @@ class Pod:
             body = (f"# TYPE penstock_queue_length gauge\npenstock_queue_length{label} {state.get('waiting', 0)}\n"
                     f"penstock_requests_running{label} {state.get('running', 0)}\n"
                     f"penstock_kv_cache_usage_ratio{label} 0.25\n")
+            for index, gpu in enumerate(state.get("gpus", [])):
+                label = f'{{model_name="m",engine="0",gpu="{index}",uuid="GPU-{index}"}}'
+                body += (f"penstock_gpu_utilization_ratio{label} {gpu['utilization']}\n"
+                         f"penstock_gpu_memory_used_bytes{label} {gpu['used']}\n"
+                         f"penstock_gpu_memory_total_bytes{label} {gpu['total']}\n")
+                if "xid" in gpu:
+                    body += f"penstock_gpu_last_xid{label} {gpu['xid']}\n"
             code = 200
         else:
             code, body = 404, ""
