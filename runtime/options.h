@@ -15,7 +15,8 @@ struct serve_options {
     struct option_list api_keys;
     char *api_key_file;
     char *device;
-    int64_t threads;
+    int64_t threads, tensor_parallel_size;
+    double gpu_memory_fraction;
     int64_t max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_memory;
     int64_t max_queue_requests, max_queue_tokens;
     int64_t drain_grace_ms, drain_timeout_ms, hang_limit_ms;

@@ -255,6 +255,9 @@ static int load_model(struct server *s, struct err *err)
             .slots_max = (uint32_t)s->o.max_num_seqs,
             .tokens_max = (uint32_t)s->o.max_num_batched_tokens,
             .context_max = (uint32_t)s->o.max_model_len,
+            .n_ranks = (unsigned)s->o.tensor_parallel_size,
+            .memory_fraction = s->o.gpu_memory_fraction,
+            .step_timeout_ms = (uint64_t)s->o.hang_limit_ms,
             .on_progress = on_progress,
             .userdata = s,
     };
@@ -296,9 +299,16 @@ static int plan_memory(struct server *s, struct kv_budget *budget, struct err *e
             .tokens_max = (uint32_t)s->o.max_num_batched_tokens,
     };
     const struct model_info *info = model_info(s->model);
+    uint64_t left = model_memory_left(s->model);
 
     if (o.bytes_max == 0)
-        o.bytes_max = memory_limit_bytes() / 4;
+        o.bytes_max = left == UINT64_MAX ? memory_limit_bytes() / 4 : left;
+    if (o.bytes_max > left)
+        return err_set(
+                err, ERR_INVALID,
+                "--kv-cache-memory of %llu MiB, the GPU has %llu MiB left; lower it or raise "
+                "--gpu-memory-fraction",
+                (unsigned long long)(o.bytes_max >> 20), (unsigned long long)(left >> 20));
     if (kv_budget_make(info, &o, budget, err) != 0)
         return -(int)err->code;
     if (s->o.max_model_len && budget->sequence_tokens < info->context_max)
@@ -349,9 +359,10 @@ static void announce(struct server *s, const struct kv_budget *budget, uint64_t 
     double seconds = (double)(clock_ns(clock_system()) - start_ns) * 1e-9;
 
     log_info(s->logger, "ready", F_STR("model", s->model_name), F_STR("arch", info->arch),
-             F_STR("device", info->device), F_U64("parameters", info->n_params),
-             F_U64("weight_bytes", info->weight_bytes), F_U64("kv_bytes", budget->bytes),
-             F_U64("context", budget->sequence_tokens), F_F64("seconds", seconds));
+             F_STR("device", info->device), F_U64("ranks", info->n_ranks),
+             F_U64("parameters", info->n_params), F_U64("weight_bytes", info->weight_bytes),
+             F_U64("kv_bytes", budget->bytes), F_U64("context", budget->sequence_tokens),
+             F_F64("seconds", seconds));
 }
 
 /* Fetch, load, start the engine; ready at the end. */
