@@ -335,6 +335,7 @@ static int start_engine(struct server *s, struct kv_budget *budget, struct err *
             .logger = s->logger,
             .sequences_max = (uint32_t)s->o.max_num_seqs,
             .tokens_max = (uint32_t)s->o.max_num_batched_tokens,
+            .runs_ahead = model_info(s->model)->runs_ahead,
     };
     uint32_t n_blocks = 0;
     int r = plan_memory(s, budget, err);

@@ -62,6 +62,23 @@ static void add_sample(struct batch *b, struct plan_seq *ps, struct sequence *s)
     };
 }
 
+void batch_forget(struct batch *b, const struct sequence *s)
+{
+    for (uint32_t i = 0; i < b->plan.n_samples; i++)
+        if (b->sampled[i] == s)
+            b->sampled[i] = NULL;
+}
+
+/* Tokens from .. from + n - 1 of the sequence; one that is still being drawn is known by its slot.
+ */
+static void add_tokens(int32_t *to, const struct request *r, uint32_t from, uint32_t n)
+{
+    uint32_t known = r->n_prompt + atomic_load_explicit(&r->n_output, memory_order_relaxed);
+
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = from + i < known ? r->tokens[from + i] : PLAN_TOKEN_LAST_SAMPLE;
+}
+
 void batch_add(struct batch *b, struct sequence *s, uint32_t n_new)
 {
     struct step_plan *plan = &b->plan;
@@ -74,8 +91,7 @@ void batch_add(struct batch *b, struct sequence *s, uint32_t n_new)
                             .n_tokens = n_new,
                             .start_pos = s->sched.n_computed,
                             .sample = PLAN_NO_SAMPLE};
-    memcpy(b->tokens + plan->n_tokens, s->request->tokens + s->sched.n_computed,
-           n_new * sizeof(*b->tokens));
+    add_tokens(b->tokens + plan->n_tokens, s->request, s->sched.n_computed, n_new);
     plan->n_tokens += n_new;
     for (uint32_t g = 0; g < s->n_groups; g++) {
         uint32_t n = s->sched.end[g];

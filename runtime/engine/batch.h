@@ -16,7 +16,7 @@ struct batch {
     struct plan_seq *seqs;
     struct plan_sample *samples;
     uint32_t *block_ids;
-    struct sequence **sampled; /* [n_samples]: whose token samples[i] draws */
+    struct sequence **sampled; /* [n_samples]: whose token samples[i] draws; NULL: it is gone */
     uint32_t tokens_max, seqs_max, block_ids_max;
 };
 
@@ -28,3 +28,5 @@ DEFINE_FREEP(batch)
 void batch_clear(struct batch *b);
 /* Add the next n_new tokens of s, whose blocks are taken; a sample if that completes it. */
 void batch_add(struct batch *b, struct sequence *s, uint32_t n_new);
+/* The sequence ends: what is drawn for it is nobody's. */
+void batch_forget(struct batch *b, const struct sequence *s);

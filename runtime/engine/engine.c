@@ -9,6 +9,13 @@
  *
  * Waiting and running sequences stand in two arrays in order of arrival.  A preempted one goes
  * back to the front of the waiting, where its arrival puts it anyway.
+ *
+ * Where the device computes behind our back, the next step is planned and submitted before the
+ * tokens of this one are known: the plan says "what this slot drew last" in their place.  A
+ * sequence whose last token is being drawn waits among the closing.  One that turns out to have
+ * ended at a stop token is in one step too many; that token is dropped, and since steps run in
+ * order, its blocks can be given away at once.  Nobody is preempted on such a guess: when blocks
+ * run out, the step under way is collected first.
  */
 #include "runtime/engine/engine.h"
 
@@ -33,9 +40,14 @@ struct engine {
     atomic_uint n_in_engine;
     uint32_t n_groups;
     struct kv_pool *pools[PLAN_GROUPS_MAX];
-    struct batch *batch;
+    struct batch *batches[MODEL_STEPS];
+    unsigned batch_at; /* the one to fill next */
+    bool is_flying;    /* the other one is submitted and not collected */
+    struct model_ticket ticket;
     struct sequence **running; /* [sequences_max], oldest first */
     uint32_t n_running;
+    struct sequence **closing; /* [sequences_max]: their last token is being computed */
+    uint32_t n_closing;
     struct sequence **waiting; /* oldest first */
     uint32_t n_waiting, cap_waiting;
     uint32_t *free_slots;
@@ -71,10 +83,10 @@ static void set_gauges(struct engine *e)
         used += taken;
         fullest = share > fullest ? share : fullest;
     }
-    metric_set(e->o.metrics->running, e->n_running);
+    metric_set(e->o.metrics->running, e->n_running + e->n_closing);
     metric_set(e->o.metrics->kv_usage, fullest);
     metric_set(e->o.metrics->kv_blocks_used, used);
-    metric_set(e->o.metrics->in_progress, e->n_running + inbox_waiting(e->o.inbox));
+    metric_set(e->o.metrics->in_progress, e->n_running + e->n_closing + inbox_waiting(e->o.inbox));
 }
 
 static void count_finish(struct engine *e, const struct request *r, enum finish_reason why)
@@ -96,12 +108,14 @@ static void leave_queue(struct engine *e, struct sequence *s)
     s->in_queue = false;
 }
 
-/* Publish the end; the sequence is in neither array any more. */
+/* Publish the end; the sequence is in none of the arrays any more. */
 static void end_sequence(struct engine *e, struct sequence *s, enum finish_reason why)
 {
     struct request *r = s->request;
 
     leave_queue(e, s);
+    for (unsigned i = 0; i < MODEL_STEPS; i++)
+        batch_forget(e->batches[i], s);
     sequence_drop_blocks(s, e->pools);
     sequence_free(s);
     r->finished_ns = now_ns();
@@ -165,7 +179,7 @@ static void take_request(struct engine *e, struct request *r)
 /* Take what arrived; wait for it when there is nothing else to do. */
 static void take_requests(struct engine *e)
 {
-    bool idle = e->n_running == 0 && e->n_waiting == 0;
+    bool idle = e->n_running == 0 && e->n_waiting == 0 && !e->is_flying;
     struct request *r = inbox_take(e->o.inbox, idle ? IDLE_MS : 0);
 
     for (; r; r = inbox_take(e->o.inbox, 0))
@@ -187,35 +201,31 @@ static enum finish_reason over(const struct engine *e, const struct sequence *s)
     return (enum finish_reason)atomic_load(&s->request->cancel);
 }
 
-/* End those nobody waits for any more, keeping the order of the rest. */
-static void drop_cancelled(struct engine *e)
+/* End those of an array that nobody waits for any more, keeping the order of the rest. */
+static void drop_from(struct engine *e, struct sequence **all, uint32_t *n, bool has_slot)
 {
-    enum finish_reason why;
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < e->n_running; i++) {
-        struct sequence *s = e->running[i];
+    for (uint32_t i = 0; i < *n; i++) {
+        struct sequence *s = all[i];
+        enum finish_reason why = over(e, s);
 
-        why = over(e, s);
-        if (why != FINISH_NONE) {
-            free_slot(e, s);
-            end_sequence(e, s, why);
-        } else {
-            e->running[kept++] = s;
+        if (why == FINISH_NONE) {
+            all[kept++] = s;
+            continue;
         }
+        if (has_slot)
+            free_slot(e, s);
+        end_sequence(e, s, why);
     }
-    e->n_running = kept;
-    kept = 0;
-    for (uint32_t i = 0; i < e->n_waiting; i++) {
-        struct sequence *s = e->waiting[i];
+    *n = kept;
+}
 
-        why = over(e, s);
-        if (why != FINISH_NONE)
-            end_sequence(e, s, why);
-        else
-            e->waiting[kept++] = s;
-    }
-    e->n_waiting = kept;
+static void drop_cancelled(struct engine *e)
+{
+    drop_from(e, e->running, &e->n_running, true);
+    drop_from(e, e->closing, &e->n_closing, true);
+    drop_from(e, e->waiting, &e->n_waiting, false);
 }
 
 /* planning */
@@ -225,7 +235,7 @@ static void make_plan(struct engine *e, struct sched_input *in)
     const struct model_info *info = model_info(e->o.model);
 
     *in = (struct sched_input){
-            .limits = {.sequences_max = e->o.sequences_max,
+            .limits = {.sequences_max = e->o.sequences_max - e->n_closing,
                        .tokens_max = e->o.tokens_max,
                        .block_size = MODEL_BLOCK_SIZE,
                        .n_groups = e->n_groups},
@@ -288,9 +298,11 @@ static void admit(struct engine *e)
     memmove(e->waiting, e->waiting + e->plan.n_admitted, e->n_waiting * sizeof(*e->waiting));
 }
 
-static void fill_batch(struct engine *e, const struct sched_input *in)
+static struct batch *fill_batch(struct engine *e, const struct sched_input *in)
 {
-    batch_clear(e->batch);
+    struct batch *b = e->batches[e->batch_at];
+
+    batch_clear(b);
     for (uint32_t i = 0; i < e->n_running; i++)
         if (e->plan.n_new[i])
             sequence_give_behind(e->running[i], e->pools, in, e->plan.n_new[i]);
@@ -299,7 +311,29 @@ static void fill_batch(struct engine *e, const struct sched_input *in)
             sequence_take_ahead(e->running[i], e->pools, in, e->plan.n_new[i]);
     for (uint32_t i = 0; i < e->n_running; i++)
         if (e->plan.n_new[i])
-            batch_add(e->batch, e->running[i], e->plan.n_new[i]);
+            batch_add(b, e->running[i], e->plan.n_new[i]);
+    return b;
+}
+
+/* The step is on its way: its tokens count as computed, what it draws as known.  Who draws the last
+ * token it may have has nothing left to plan. */
+static void advance(struct engine *e, const struct batch *b)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < e->n_running; i++)
+        e->running[i]->sched.n_computed += e->plan.n_new[i];
+    for (uint32_t i = 0; i < b->plan.n_samples; i++)
+        b->sampled[i]->sched.n_tokens++;
+    for (uint32_t i = 0; i < e->n_running; i++) {
+        struct sequence *s = e->running[i];
+
+        if (s->sched.n_tokens == s->request->n_prompt + s->request->max_tokens)
+            e->closing[e->n_closing++] = s;
+        else
+            e->running[kept++] = s;
+    }
+    e->n_running = kept;
 }
 
 /* results */
@@ -330,11 +364,11 @@ static void time_token(struct engine *e, struct sequence *s, uint64_t now)
 static enum finish_reason publish(struct engine *e, struct sequence *s, int32_t token, uint64_t now)
 {
     struct request *r = s->request;
-    uint32_t n = s->sched.n_tokens - r->n_prompt;
+    uint32_t n = atomic_load_explicit(&r->n_output, memory_order_relaxed);
 
     if (token == MODEL_TOKEN_BAD)
         return FINISH_ERROR;
-    r->tokens[s->sched.n_tokens++] = token;
+    r->tokens[r->n_prompt + n] = token;
     time_token(e, s, now);
     metric_add(e->o.metrics->generated_tokens, 1);
     atomic_store_explicit(&r->n_output, n + 1, memory_order_release);
@@ -347,34 +381,38 @@ static enum finish_reason publish(struct engine *e, struct sequence *s, int32_t 
     return FINISH_NONE;
 }
 
-static void remove_running(struct engine *e, struct sequence *s)
+static bool remove_from(struct sequence **all, uint32_t *n, const struct sequence *s)
 {
     uint32_t i = 0;
 
-    while (e->running[i] != s)
+    while (i < *n && all[i] != s)
         i++;
-    memmove(e->running + i, e->running + i + 1, (e->n_running - i - 1) * sizeof(*e->running));
-    e->n_running--;
-    free_slot(e, s);
+    if (i == *n)
+        return false;
+    memmove(all + i, all + i + 1, (*n - i - 1) * sizeof(struct sequence *));
+    --*n;
+    return true;
 }
 
-static void apply_results(struct engine *e)
+static void apply_results(struct engine *e, const struct batch *b)
 {
     uint64_t now = now_ns();
 
-    for (uint32_t i = 0; i < e->n_running; i++)
-        e->running[i]->sched.n_computed += e->plan.n_new[i];
-    metric_add(e->o.metrics->tokens, e->batch->plan.n_tokens);
-    metric_observe(e->o.metrics->batch_sequences, e->batch->plan.n_seqs);
-    metric_observe(e->o.metrics->batch_tokens, e->batch->plan.n_tokens);
-    for (uint32_t i = 0; i < e->batch->plan.n_samples; i++) {
-        struct sequence *s = e->batch->sampled[i];
-        enum finish_reason why = publish(e, s, e->sampled[i], now);
+    metric_add(e->o.metrics->tokens, b->plan.n_tokens);
+    metric_observe(e->o.metrics->batch_sequences, b->plan.n_seqs);
+    metric_observe(e->o.metrics->batch_tokens, b->plan.n_tokens);
+    for (uint32_t i = 0; i < b->plan.n_samples; i++) {
+        struct sequence *s = b->sampled[i]; /* NULL: ended meanwhile */
+        enum finish_reason why = s ? publish(e, s, e->sampled[i], now) : FINISH_NONE;
+        bool was_there;
 
-        if (why != FINISH_NONE) {
-            remove_running(e, s);
-            end_sequence(e, s, why);
-        }
+        if (why == FINISH_NONE)
+            continue;
+        was_there = remove_from(e->running, &e->n_running, s) ||
+                    remove_from(e->closing, &e->n_closing, s);
+        ASSERT(was_there);
+        free_slot(e, s);
+        end_sequence(e, s, why);
     }
 }
 
@@ -387,42 +425,76 @@ static void lose_device(struct engine *e, const struct err *err)
     metric_set(e->o.metrics->ready, 0);
 }
 
-static void step(struct engine *e)
+/* The step under way, to its end. */
+static void collect(struct engine *e)
 {
-    struct model_ticket ticket;
-    struct sched_input in;
+    struct batch *b = e->batches[(e->batch_at + 1) % MODEL_STEPS];
     struct err err;
-    int r;
 
-    make_plan(e, &in);
-    preempt(e);
-    admit(e);
-    if (e->plan.n_tokens == 0)
+    if (!e->is_flying)
         return;
-    fill_batch(e, &in);
-    set_gauges(e);
-    health_step_begin(e->o.health, now_ns());
-    r = model_submit(e->o.model, &e->batch->plan, &ticket, &err);
-    if (r == 0)
-        r = model_collect(e->o.model, ticket, e->sampled, &err);
-    health_step_end(e->o.health);
-    if (r != 0)
+    e->is_flying = false;
+    if (model_collect(e->o.model, e->ticket, e->sampled, &err) != 0)
         lose_device(e, &err);
     else
-        apply_results(e);
+        apply_results(e, b);
+}
+
+/* Submit what is in the batch, then collect the step before it. */
+static void launch(struct engine *e, struct batch *b)
+{
+    struct model_ticket ticket;
+    struct err err;
+
+    if (model_submit(e->o.model, &b->plan, &ticket, &err) != 0) {
+        lose_device(e, &err);
+        return;
+    }
+    advance(e, b);
+    collect(e);
+    if (atomic_load(&e->device_lost))
+        return;
+    e->ticket = ticket;
+    e->is_flying = true;
+    e->batch_at = (e->batch_at + 1) % MODEL_STEPS;
+    if (!e->o.runs_ahead)
+        collect(e);
+}
+
+static void step(struct engine *e)
+{
+    struct sched_input in;
+
+    make_plan(e, &in);
+    health_step_begin(e->o.health, now_ns());
+    if (e->is_flying && (e->plan.n_kept < e->n_running || e->plan.n_tokens == 0)) {
+        collect(e); /* it may give back what is missing */
+    } else {
+        preempt(e);
+        admit(e);
+        if (e->plan.n_tokens > 0) {
+            struct batch *b = fill_batch(e, &in);
+
+            set_gauges(e);
+            launch(e, b);
+        }
+    }
+    health_step_end(e->o.health);
 }
 
 static void *run(void *userdata)
 {
     struct engine *e = userdata;
 
-    while (!atomic_load(&e->abort) || e->n_running || e->n_waiting || inbox_waiting(e->o.inbox)) {
+    while (!atomic_load(&e->abort) || e->n_running || e->n_closing || e->n_waiting ||
+           inbox_waiting(e->o.inbox)) {
         take_requests(e);
         drop_cancelled(e);
-        if (e->n_running || e->n_waiting)
+        if (e->n_running || e->n_waiting || e->is_flying)
             step(e);
         set_gauges(e);
     }
+    collect(e);
     return NULL;
 }
 
@@ -438,15 +510,17 @@ static int allocate(struct engine *e, struct err *err)
         /* a table entry is a block of the sequence, or one that a window left behind */
         tables += (info->context_max + MODEL_BLOCK_SIZE - 1) / MODEL_BLOCK_SIZE;
     }
-    if (r == 0)
-        r = batch_new(e->o.tokens_max, n, n * tables, &e->batch, err);
+    for (unsigned i = 0; i < MODEL_STEPS && r == 0; i++)
+        r = batch_new(e->o.tokens_max, n, n * tables, &e->batches[i], err);
     if (r)
         return r;
+    e->closing = mem_calloc(n, sizeof(*e->closing));
     e->running = mem_calloc(n, sizeof(*e->running));
     e->free_slots = mem_calloc(n, sizeof(*e->free_slots));
     e->sched_running = mem_calloc(n, sizeof(*e->sched_running));
     e->sampled = mem_calloc(n, sizeof(*e->sampled));
-    if (!e->running || !e->free_slots || !e->sched_running || !e->sampled || !grow_waiting(e))
+    if (!e->running || !e->closing || !e->free_slots || !e->sched_running || !e->sampled ||
+        !grow_waiting(e))
         return err_set(err, ERR_NO_MEMORY, "engine for %u sequences", n);
     for (uint32_t i = 0; i < n; i++)
         e->free_slots[e->n_free_slots++] = n - 1 - i;
@@ -457,7 +531,9 @@ static void destroy(struct engine *e)
 {
     for (uint32_t g = 0; g < PLAN_GROUPS_MAX; g++)
         kv_pool_free(e->pools[g]);
-    batch_free(e->batch);
+    for (unsigned i = 0; i < MODEL_STEPS; i++)
+        batch_free(e->batches[i]);
+    mem_free(e->closing);
     mem_free(e->running);
     mem_free(e->waiting);
     mem_free(e->free_slots);

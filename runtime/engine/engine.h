@@ -25,6 +25,7 @@ struct engine_options {
     struct logger *logger;
     uint32_t sequences_max;
     uint32_t tokens_max; /* a step */
+    bool runs_ahead;     /* plan and submit a step before the one before it is collected */
     uint32_t n_blocks[PLAN_GROUPS_MAX];
 };
 

@@ -41,6 +41,7 @@ static void fill_info(struct model *m)
     (void)snprintf(i->arch, sizeof(i->arch), "%s", a->name);
     (void)snprintf(i->device, sizeof(i->device), "%s", ranks_device_name(m->ranks));
     i->n_ranks = ranks_count(m->ranks);
+    i->runs_ahead = ranks_run_behind(m->ranks);
     i->n_vocab = a->n_vocab;
     i->context_train = a->context;
     i->context_max = a->context;

@@ -48,6 +48,7 @@ struct model_info {
     char arch[32];   /* "llama", "gemma3" */
     char device[80]; /* the one in use: "cpu (avx2)", "ref", "cuda (NVIDIA H100)" */
     unsigned n_ranks;
+    bool runs_ahead; /* the device computes behind the caller's back: keep MODEL_STEPS under way */
     uint32_t n_vocab;
     uint32_t context_train; /* what the model was trained for */
     uint32_t context_max;   /* what this instance serves */

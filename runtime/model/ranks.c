@@ -316,6 +316,11 @@ unsigned ranks_count(const struct ranks *r)
     return r->n;
 }
 
+bool ranks_run_behind(const struct ranks *r)
+{
+    return !device_is_host(r->each[0].device);
+}
+
 uint64_t ranks_n_params(const struct ranks *r)
 {
     return r->each[0].weights->n_params;

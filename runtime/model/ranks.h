@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/cleanup.h"
@@ -21,6 +22,8 @@ DEFINE_FREEP(ranks)
 
 const char *ranks_device_name(const struct ranks *r);
 unsigned ranks_count(const struct ranks *r);
+/* Do submitted steps compute while the caller goes on? */
+bool ranks_run_behind(const struct ranks *r);
 uint64_t ranks_n_params(const struct ranks *r);
 uint64_t ranks_weight_bytes(const struct ranks *r);
 uint64_t ranks_block_bytes(const struct ranks *r, uint32_t group); /* as in struct model_kv_group */
