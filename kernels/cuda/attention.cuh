@@ -207,9 +207,9 @@ __device__ __forceinline__ void add_values(const float weights[4][4], const __ha
     const __half *v = values + (lane % 8 + lane / 8 % 2 * 8) * stride + lane / 16 * 8;
 
 #pragma unroll
-    for (uint32_t half = 0; half < 2; half++) { /* 16 positions each */
-        const float *low = weights[2 * half];
-        const float *high = weights[2 * half + 1];
+    for (uint32_t part = 0; part < 2; part++) { /* 16 positions each */
+        const float *low = weights[2 * part];
+        const float *high = weights[2 * part + 1];
         uint32_t rows[4] = {two_halves(low[0], low[1]), two_halves(low[2], low[3]),
                             two_halves(high[0], high[1]), two_halves(high[2], high[3])};
 
@@ -219,7 +219,7 @@ __device__ __forceinline__ void add_values(const float weights[4][4], const __ha
 
             if (dim >= head_dim)
                 continue;
-            ptx_ldmatrix_x4_trans(two, v + half * 16 * stride + dim);
+            ptx_ldmatrix_x4_trans(two, v + part * 16 * stride + dim);
             ptx_mma_f16(s->out[dim / 8], rows, two);
             ptx_mma_f16(s->out[dim / 8 + 1], rows, two + 2);
         }

@@ -69,10 +69,10 @@ static __device__ __forceinline__ void put_rows(const struct k_attend &a, const 
     uint32_t t = threadIdx.x % 4;
 
 #pragma unroll
-    for (uint32_t half = 0; half < 2; half++) {
-        uint32_t query = first + g + 8 * half;
-        size_t row = span.first_row + query / group;
-        float *out = a.out + (row * a.n_heads + kv_head * group + query % group) * a.kv.head_dim;
+    for (uint32_t row = 0; row < 2; row++) {
+        uint32_t query = first + g + 8 * row;
+        size_t at = span.first_row + query / group;
+        float *out = a.out + (at * a.n_heads + kv_head * group + query % group) * a.kv.head_dim;
 
         if (query >= span.n_rows * group)
             continue;
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void put_rows(const struct k_attend &a, const 
         for (uint32_t i = 0; i < HD / 8; i++)
             if (i * 8 < a.kv.head_dim)
                 *(float2 *)(out + i * 8 + 2 * t) = make_float2(
-                        s.out[i][2 * half] / s.total[half], s.out[i][2 * half + 1] / s.total[half]);
+                        s.out[i][2 * row] / s.total[row], s.out[i][2 * row + 1] / s.total[row]);
     }
 }
 

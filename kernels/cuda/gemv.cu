@@ -105,7 +105,8 @@ static __device__ __forceinline__ void stream(const struct matmul_args &a,
                                               uint32_t first, float sums[M * QUAD])
 {
     uint32_t step = a.n_parts * WARP;
-    struct patch<T> p;
+    struct patch<T> p = {
+    };
 
     if (first < l.n_patches)
         load_patch<T>(&p, quad, l, first);
@@ -125,14 +126,14 @@ template <uint32_t N> static __device__ __forceinline__ float spread_sums(float 
     int distance = WARP / 2;
 
 #pragma unroll
-    for (uint32_t half = N / 2; half > 0; half /= 2, distance /= 2) {
+    for (uint32_t n = N / 2; n > 0; n /= 2, distance /= 2) {
         bool upper = (lane & (uint32_t)distance) != 0;
 
 #pragma unroll
-        for (uint32_t i = 0; i < half; i++) {
-            float sent = __shfl_xor_sync(all_lanes, upper ? v[i] : v[i + half], distance);
+        for (uint32_t i = 0; i < n; i++) {
+            float sent = __shfl_xor_sync(all_lanes, upper ? v[i] : v[i + n], distance);
 
-            v[i] = (upper ? v[i + half] : v[i]) + sent;
+            v[i] = (upper ? v[i + n] : v[i]) + sent;
         }
     }
     for (; distance > 0; distance /= 2)

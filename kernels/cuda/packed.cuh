@@ -136,8 +136,7 @@ __device__ __forceinline__ void load_plane(uint4 *to, const unsigned char *plane
     } else if constexpr (Bytes == 8) {
         uint2 v = *(const uint2 *)(plane + i * 8);
 
-        to->x = v.x;
-        to->y = v.y;
+        *to = make_uint4(v.x, v.y, 0, 0);
     }
 }
 

@@ -58,10 +58,10 @@ static __device__ __forceinline__ uint32_t stored_quant(const unsigned char *b, 
             q |= ((b[16 + i % 32] >> group) & 1U) << 4;
         return q;
     } else if constexpr (T == K_Q6_K) {
-        uint32_t half = i / 128;
+        uint32_t side = i / 128;
         uint32_t quarter = i % 128 / 32;
-        uint32_t low = b[half * 64 + quarter % 2 * 32 + i % 32];
-        uint32_t high = (b[128 + half * 32 + i % 32] >> (2 * quarter)) & 3U;
+        uint32_t low = b[side * 64 + quarter % 2 * 32 + i % 32];
+        uint32_t high = (b[128 + side * 32 + i % 32] >> (2 * quarter)) & 3U;
 
         return (quarter < 2 ? low & 15 : low >> 4) | high << 4;
     } else { /* Q4_0 Q4_1 Q5_0 Q5_1: scales, fifth bits, nibbles */
@@ -79,9 +79,14 @@ static __device__ __forceinline__ uint32_t stored_quant(const unsigned char *b, 
 /* Scale and min of group g of 8 of a Q4_K or Q5_K block: 6 bits each in 12 bytes. */
 static __device__ __forceinline__ uint32_t scale_min(const unsigned char *s, uint32_t g)
 {
-    if (g < 4)
-        return (s[g] & 63U) | (s[g + 4] & 63U) << 8;
-    return (s[g + 4] & 15U) | (s[g - 4] >> 6U) << 4 | ((s[g + 4] >> 4U) | (s[g] >> 6U) << 4) << 8;
+    uint32_t scale = s[g] & 63U;
+    uint32_t min = s[g + 4] & 63U;
+
+    if (g >= 4) {
+        scale = (s[g + 4] & 15U) | (s[g - 4] & 0xc0U) >> 2;
+        min = s[g + 4] >> 4U | (s[g] & 0xc0U) >> 2;
+    }
+    return scale | min << 8;
 }
 
 /* Put 16 bits at half word i of a vector; i is known when compiling. */
