@@ -5,6 +5,7 @@
 option(PENSTOCK_TESTS "build the tests" ON)
 option(PENSTOCK_FUZZ "build the fuzz targets (clang)" OFF)
 option(PENSTOCK_CUDA "build the CUDA kernels (cmake/cuda.cmake)" OFF)
+option(PENSTOCK_VGPU "CUDA sources on the virtual GPU of tests/vgpu (cmake/vgpu.cmake)" OFF)
 set(PENSTOCK_SANITIZE "" CACHE STRING "address,undefined or thread; empty for none")
 
 set(CMAKE_C_STANDARD 17)
