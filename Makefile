@@ -6,7 +6,7 @@ export PENSTOCK_CACHE ?= $(HOME)/.cache/penstock
 BUILD := build/release
 
 .PHONY: help build setup setup-cluster image demo demo-down test lint docs clean
-.PHONY: check-reference bench-peer check-fuzz
+.PHONY: check-reference bench-peer check-fuzz check-sanitizers
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -49,6 +49,10 @@ check-reference: build ## all prompts against the reference implementation's ans
 bench-peer: build ## speed against llama.cpp on this machine
 	scripts/setup.sh test
 	bench/peer.sh
+
+check-sanitizers: ## the integration suites under the address and thread sanitizers
+	scripts/setup.sh build test cluster
+	python3 tests/run.py sanitizers
 
 check-fuzz: ## every fuzz target, 10 minutes each
 	scripts/setup.sh build test

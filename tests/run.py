@@ -151,6 +151,18 @@ def operator():
             pytest("operator integration", "tests/integration/operator")]
 
 
+def sanitizers():
+    """What asan and tsan of the CI tier leave out: the operator on a real API server, and the runtime's
+    whole integration suite, under both (the runtime under tsan only where a tiny model will do)."""
+    def env(preset):
+        return {"PENSTOCK_BUILD": str(ROOT / f"build/{preset}")}
+    return [*configure_and_build("asan"), *configure_and_build("tsan"), *models(),
+            Step("Kubernetes binaries", ["scripts/kubernetes.sh"], timeout=3600),
+            pytest("operator under asan", "tests/integration/operator", env=env("asan"), timeout=3600),
+            pytest("operator under tsan", "tests/integration/operator", env=env("tsan"), timeout=3600),
+            pytest("runtime under asan", "tests/integration/runtime", env=env("asan"), timeout=7200)]
+
+
 def cluster():
     return [Step("Kubernetes binaries", ["scripts/kubernetes.sh"], timeout=3600), *models(),
             Step("images", ["scripts/image.sh"]), pytest("cluster", "tests/e2e")]
@@ -161,7 +173,7 @@ CI = {"lint": lint, "release": release, "clang": clang, "asan": asan, "tsan": ts
       "fuzz": fuzz}
 # the operator's tests wait for controllers most of the time, and the fuzzers run for a fixed time
 SIDE_BY_SIDE = {"operator", "fuzz"}
-FULL = {"reference-full": reference_full}
+FULL = {"reference-full": reference_full, "sanitizers": sanitizers}
 
 
 def run_suite(name, make):
