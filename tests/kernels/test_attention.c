@@ -8,23 +8,10 @@
 #include <math.h>
 
 #include "tests/kernels/kernel_data.h"
-
-static const struct shape {
-    uint32_t n_heads;
-    uint32_t n_kv_heads;
-    uint32_t head_dim;
-    uint32_t start; /* positions before the rows */
-    uint32_t n_rows;
-    uint32_t window;
-} shapes[] = {
-        {9, 3, 64, 0, 1, 0},      {9, 3, 64, 0, 40, 0},  {4, 1, 256, 100, 17, 0},
-        {4, 1, 256, 600, 3, 512}, {2, 2, 8, 31, 2, 0},   {2, 1, 80, 63, 33, 7},
-        {1, 1, 72, 5, 64, 32},    {20, 2, 32, 10, 5, 1}, {1, 1, 512, 40, 2, 33},
-        {3, 1, 128, 2047, 1, 0},
-};
+#include "tests/kernels/shapes.h"
 
 struct bench {
-    struct shape s;
+    struct attention_shape s;
     struct k_kv kv;
     uint32_t *blocks;
     struct k_seq seq;
@@ -39,7 +26,7 @@ struct bench {
 /* Write all positions into a cache through the op store; q gets the rows' rotated queries. */
 static void fill(struct bench *b, bool f32)
 {
-    struct shape s = b->s;
+    struct attention_shape s = b->s;
     uint32_t n = s.start + s.n_rows;
     uint32_t n_blocks = (n + K_BLOCK - 1) / K_BLOCK;
     size_t bytes = (size_t)2 * s.n_kv_heads * s.head_dim * K_BLOCK * (f32 ? 4 : 2);
@@ -66,7 +53,7 @@ static void fill(struct bench *b, bool f32)
     k_ref_ops()->store(&a, 0, n);
 }
 
-static struct bench bench_new(struct shape s)
+static struct bench bench_new(struct attention_shape s)
 {
     struct random r = {s.head_dim + s.start};
     uint32_t n = s.start + s.n_rows;
@@ -103,7 +90,7 @@ static void bench_free(struct bench *b)
 /* The op over spans of at most span_rows rows. */
 static float *attend(const struct k_ops *ops, const struct bench *b, uint32_t span_rows)
 {
-    struct shape s = b->s;
+    struct attention_shape s = b->s;
     size_t row = (size_t)s.n_heads * s.head_dim;
     float *out = test_alloc(s.n_rows * row, sizeof(*out));
     CLEANUP(mem_freep) struct k_span *spans = test_alloc(s.n_rows, sizeof(*spans));
@@ -129,8 +116,8 @@ static float *attend(const struct k_ops *ops, const struct bench *b, uint32_t sp
 static void equals_the_reference(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        struct bench b = bench_new(shapes[i]);
+    for (size_t i = 0; i < n_attention_shapes; i++) {
+        struct bench b = bench_new(attention_shapes[i]);
         size_t n = (size_t)b.s.n_rows * b.s.n_heads * b.s.head_dim;
         float *want;
         float *first;
@@ -157,7 +144,7 @@ static void equals_the_reference(void **state)
 /* Each backend's own store writes what the reference writes. */
 static void stores_are_equal(void **state)
 {
-    struct bench b = bench_new((struct shape){4, 2, 64, 0, 70, 0});
+    struct bench b = bench_new((struct attention_shape){4, 2, 64, 0, 70, 0});
     struct random r = {9};
     size_t n_q = (size_t)70 * 4 * 64;
     CLEANUP(mem_freep) float *q_weight = random_floats(&r, 64, 0.5F, 1.5F);
@@ -214,7 +201,7 @@ static void stores_are_equal(void **state)
 /* The float32 cache of the reference keeps what it is given. */
 static void reference_keeps_float32(void **state)
 {
-    struct bench b = bench_new((struct shape){1, 1, 8, 0, 1, 0});
+    struct bench b = bench_new((struct attention_shape){1, 1, 8, 0, 1, 0});
     CLEANUP(mem_freep) float *out = NULL;
 
     (void)state;

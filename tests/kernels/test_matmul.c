@@ -12,24 +12,13 @@
 #include <math.h>
 
 #include "tests/kernels/kernel_data.h"
+#include "tests/kernels/shapes.h"
 
 static const float tolerance = 0x1p-10F;
 
-static const struct shape {
-    uint32_t n_in;
-    uint32_t n_out;
-    uint32_t n_rows;
-} shapes[] = {
-        {256, 1, 1},   {256, 16, 2},  {256, 17, 3},   {512, 33, 5},   {768, 48, 7},
-        {1536, 31, 8}, {2048, 20, 9}, {256, 640, 17}, {16384, 16, 4}, {512, 4099, 1},
-};
-static const struct shape float_shapes[] = {
-        {1, 1, 1}, {7, 17, 3}, {100, 33, 5}, {33, 16, 9}, {4099, 40, 2},
-};
-
 struct bench {
     enum k_type type;
-    struct shape s;
+    struct matmul_shape s;
     void *stored;
     struct k_act act; /* packed by the first cpu backend */
     float *reference; /* [rows][n_out] */
@@ -85,7 +74,7 @@ static void fill_blocks(enum k_type type, void *stored, size_t n_blocks, int byt
 }
 
 /* fill: bytes of every block, and the sign of all activations; -1: random data. */
-static struct bench bench_new(enum k_type type, struct shape s, int fill, float sign)
+static struct bench bench_new(enum k_type type, struct matmul_shape s, int fill, float sign)
 {
     struct random r = {s.n_in * 31 + s.n_out};
     struct bench b = {.type = type, .s = s};
@@ -150,7 +139,7 @@ static float *product_by_rows(const struct k_ops *ops, const struct bench *b)
     return out;
 }
 
-static void check(enum k_type type, struct shape s, int fill, float sign)
+static void check(enum k_type type, struct matmul_shape s, int fill, float sign)
 {
     struct bench b = bench_new(type, s, fill, sign);
     size_t n = (size_t)s.n_rows * s.n_out;
@@ -177,20 +166,20 @@ static void all_types_and_shapes(void **state)
 {
     (void)state;
     for (size_t t = 0; t < n_all_types; t++)
-        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
-            check(all_types[t], shapes[s], -1, 0);
+        for (size_t s = 0; s < n_matmul_shapes; s++)
+            check(all_types[t], matmul_shapes[s], -1, 0);
     for (size_t t = 0; t < 3; t++)
-        for (size_t s = 0; s < sizeof(float_shapes) / sizeof(float_shapes[0]); s++)
+        for (size_t s = 0; s < n_float_shapes; s++)
             check(all_types[t], float_shapes[s], -1, 0);
     for (size_t t = 3; t < 8; t++) /* blocks of 32 */
-        check(all_types[t], (struct shape){.n_in = 576, .n_out = 19, .n_rows = 11}, -1, 0);
+        check(all_types[t], (struct matmul_shape){.n_in = 576, .n_out = 19, .n_rows = 11}, -1, 0);
 }
 
 /* The greatest integers everywhere, with one sign: no sum on the way may overflow. */
 static void extremes_fit(void **state)
 {
     static const int fills[] = {0x00, 0x0f, 0x7f, 0x81, 0xf0, 0xff};
-    static const struct shape s = {.n_in = 512, .n_out = 16, .n_rows = 5};
+    static const struct matmul_shape s = {.n_in = 512, .n_out = 16, .n_rows = 5};
 
     (void)state;
     for (size_t t = 3; t < n_all_types; t++)

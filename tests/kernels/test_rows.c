@@ -5,9 +5,9 @@
 
 #include "kernels/ref/ref.h"
 #include "tests/kernels/kernel_data.h"
+#include "tests/kernels/shapes.h"
 
-static const uint32_t widths[] = {1, 7, 8, 31, 32, 33, 64, 100, 576, 640, 4096};
-enum { N_WIDTHS = sizeof(widths) / sizeof(widths[0]), ROWS = 3 };
+enum { ROWS = 3 };
 
 static void assert_close(const float *got, const float *want, size_t n, float tolerance)
 {
@@ -87,9 +87,9 @@ static void check_norm(uint32_t n, bool weighted)
 static void norms(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_WIDTHS; i++) {
-        check_norm(widths[i], true);
-        check_norm(widths[i], false);
+    for (size_t i = 0; i < n_row_widths; i++) {
+        check_norm(row_widths[i], true);
+        check_norm(row_widths[i], false);
     }
 }
 
@@ -124,9 +124,9 @@ static void check_norm_add(uint32_t n, bool weighted)
 static void norms_added(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_WIDTHS; i++) {
-        check_norm_add(widths[i], true);
-        check_norm_add(widths[i], false);
+    for (size_t i = 0; i < n_row_widths; i++) {
+        check_norm_add(row_widths[i], true);
+        check_norm_add(row_widths[i], false);
     }
 }
 
@@ -159,9 +159,9 @@ static void check_gate(uint32_t n, enum k_gate_kind kind, float range)
 static void gates(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_WIDTHS; i++) {
-        check_gate(widths[i], K_GATE_SILU, 4);
-        check_gate(widths[i], K_GATE_GELU_TANH, 4);
+    for (size_t i = 0; i < n_row_widths; i++) {
+        check_gate(row_widths[i], K_GATE_SILU, 4);
+        check_gate(row_widths[i], K_GATE_GELU_TANH, 4);
     }
     check_gate(64, K_GATE_SILU, 200);
     check_gate(64, K_GATE_GELU_TANH, 20);
