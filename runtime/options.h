@@ -16,6 +16,7 @@ struct serve_options {
     char *api_key_file;
     char *device;
     int64_t threads, tensor_parallel_size;
+    bool no_cuda_graphs;
     double gpu_memory_fraction;
     int64_t max_num_seqs, max_num_batched_tokens, max_model_len, kv_cache_memory;
     int64_t max_queue_requests, max_queue_tokens;

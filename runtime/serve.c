@@ -256,6 +256,7 @@ static int load_model(struct server *s, struct err *err)
             .tokens_max = (uint32_t)s->o.max_num_batched_tokens,
             .context_max = (uint32_t)s->o.max_model_len,
             .n_ranks = (unsigned)s->o.tensor_parallel_size,
+            .no_graphs = s->o.no_cuda_graphs,
             .memory_fraction = s->o.gpu_memory_fraction,
             .step_timeout_ms = (uint64_t)s->o.hang_limit_ms,
             .on_progress = on_progress,

@@ -33,6 +33,7 @@ struct device_options {
     unsigned index;         /* which GPU */
     double memory_fraction; /* of the GPU's free memory to take */
     uint64_t timeout_ms;    /* work of the GPU that takes longer is a lost device */
+    bool no_lists;          /* keep no lists: every step's ops are queued one by one */
     struct device_shape shape;
 };
 

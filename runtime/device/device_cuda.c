@@ -586,7 +586,7 @@ int device_cuda_new(const struct device_options *o, struct device **ret, struct 
     if (!c)
         return err_set(err, ERR_NO_MEMORY, "device");
     c->base.kind = &kind;
-    c->base.keeps_lists = true;
+    c->base.keeps_lists = !o->no_lists;
     c->base.logit_rows = LOGIT_ROWS;
     c->index = (int)o->index;
     c->timeout_ms = o->timeout_ms;

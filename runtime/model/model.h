@@ -27,6 +27,7 @@ struct model_options {
     uint32_t tokens_max;      /* tokens a step */
     uint32_t context_max;     /* positions a sequence may have; 0: the model's own */
     unsigned n_ranks;         /* tensor parallelism: devices that share the model; 0: one */
+    bool no_graphs;           /* on a GPU: queue every kernel of a step by itself */
     double memory_fraction;   /* of each GPU's free memory to take; 0: MODEL_MEMORY_FRACTION */
     uint64_t step_timeout_ms; /* a step that takes longer is a lost device; 0: MODEL_STEP_TIMEOUT_MS
                                */

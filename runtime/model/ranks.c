@@ -179,6 +179,7 @@ static int open_devices(struct ranks *r, const struct arch *a, const struct mode
             .n_threads = n_threads > r->n ? n_threads / r->n : 1,
             .memory_fraction = o->memory_fraction > 0 ? o->memory_fraction : MODEL_MEMORY_FRACTION,
             .timeout_ms = o->step_timeout_ms ? o->step_timeout_ms : MODEL_STEP_TIMEOUT_MS,
+            .no_lists = o->no_graphs,
             .shape = {DECODER_ROWS_MAX, a->n_heads, a->n_kv_heads, a->head_dim},
     };
     int result = 0;

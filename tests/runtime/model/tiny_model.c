@@ -17,6 +17,8 @@ static struct sizes sizes_of(const char *arch)
 {
     if (strcmp(arch, "gemma3") == 0)
         return (struct sizes){7, 64, 4, 1, 32, 96, 70, true};
+    if (strcmp(arch, "nine") == 0)
+        return (struct sizes){2, 160, 9, 3, 16, 160, 60, false};
     return (struct sizes){3, 64, 4, 2, 16, 96, 50, false};
 }
 
@@ -33,6 +35,7 @@ void tiny_keys(struct gguf_builder *b, const char *arch)
     struct sizes s = sizes_of(arch);
     char key[KEY_BYTES];
 
+    arch = s.gemma ? "gemma3" : "llama";
     gguf_builder_string(b, "general.architecture", arch);
     key_u32(b, arch, "embedding_length", s.width);
     key_u32(b, arch, "block_count", s.layers);
@@ -42,9 +45,9 @@ void tiny_keys(struct gguf_builder *b, const char *arch)
     key_u32(b, arch, "attention.head_count_kv", s.kv_heads);
     (void)snprintf(key, sizeof(key), "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_builder_f32(b, key, 1e-5F);
+    key_u32(b, arch, "attention.key_length", s.head_dim);
+    key_u32(b, arch, "attention.value_length", s.head_dim);
     if (s.gemma) {
-        key_u32(b, arch, "attention.key_length", s.head_dim);
-        key_u32(b, arch, "attention.value_length", s.head_dim);
         key_u32(b, arch, "attention.sliding_window", WINDOW);
     }
 }
@@ -134,8 +137,8 @@ void tiny_release(struct tiny *t)
     gguf_builder_release(&t->builder);
 }
 
-static struct model *open_model(const struct tiny *t, const char *device, unsigned n_threads,
-                                unsigned n_ranks)
+struct model *tiny_open(const struct tiny *t, const char *device, unsigned n_threads,
+                        unsigned n_ranks, bool no_graphs)
 {
     static const uint32_t n_blocks[PLAN_GROUPS_MAX] = {TINY_BLOCKS, TINY_BLOCKS, TINY_BLOCKS,
                                                        TINY_BLOCKS};
@@ -143,7 +146,8 @@ static struct model *open_model(const struct tiny *t, const char *device, unsign
                               .n_threads = n_threads,
                               .slots_max = SLOTS,
                               .tokens_max = TOKENS,
-                              .n_ranks = n_ranks};
+                              .n_ranks = n_ranks,
+                              .no_graphs = no_graphs};
     struct model *m = NULL;
     struct err err;
 
@@ -154,12 +158,12 @@ static struct model *open_model(const struct tiny *t, const char *device, unsign
 
 struct model *tiny_model(const struct tiny *t, const char *device, unsigned n_threads)
 {
-    return open_model(t, device, n_threads, 1);
+    return tiny_open(t, device, n_threads, 1, false);
 }
 
 struct model *tiny_ranks(const struct tiny *t, const char *device, unsigned n_ranks)
 {
-    return open_model(t, device, n_ranks, n_ranks);
+    return tiny_open(t, device, n_ranks, n_ranks, false);
 }
 
 struct batch {

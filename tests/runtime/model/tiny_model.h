@@ -8,7 +8,8 @@
 /* Small seeded models written as GGUF files in memory, for tests that run a whole model in
  * milliseconds.  No tokenizer.  "llama": 3 layers, 4 heads on 2 KV heads of 16, vocabulary 50;
  * "gemma3": 7 layers (one of full attention), 4 heads on 1 KV head of 32, window 40,
- * vocabulary 70.  Matrices are of mixed types. */
+ * vocabulary 70; "nine": as "llama", 2 layers, 9 heads on 3 KV heads of 16, vocabulary 60.
+ * Matrices are of mixed types. */
 struct tiny {
     struct gguf_builder builder; /* its file is what gguf borrows */
     struct gguf *gguf;
@@ -24,6 +25,8 @@ void tiny_tensors(struct gguf_builder *b, const char *arch);
 
 /* A model with room for 8 slots, 200 tokens a step, TINY_BLOCKS blocks in each group. */
 struct model *tiny_model(const struct tiny *t, const char *device, unsigned n_threads);
+struct model *tiny_open(const struct tiny *t, const char *device, unsigned n_threads,
+                        unsigned n_ranks, bool no_graphs);
 struct model *tiny_ranks(const struct tiny *t, const char *device, unsigned n_ranks);
 
 /* One sequence of a plan: its tokens, where they start, and the sample it wants. */
