@@ -26,6 +26,7 @@ def test_rules_name_the_field_and_the_remedy(world):
             ({"runtime": {"gpuResource": "nvidia.com/gpu"}}, "spec.runtime.gpuResource: only spec.runtime.device: cuda"),
             ({"runtime": dict(CUDA, gpuResource="gpu")}, "spec.runtime.gpuResource"),
             ({"runtime": dict(CUDA, args=["--tp=2"])}, "set spec.runtime.parallel.tensor instead"),
+            ({"runtime": dict(CUDA, args=["--tp-size", "2"])}, "set spec.runtime.parallel.tensor instead"),
             ({"runtime": CUDA, "resources": {"limits": {"nvidia.com/gpu": 2}}}, "counted by spec.runtime.parallel.tensor"),
             ({"runtime": dict(CUDA, gpuResource="nvidia.com/x"), "resources": {"requests": {"nvidia.com/x": 1}}},
              "counted by spec.runtime.parallel.tensor"),

@@ -102,7 +102,8 @@ def test_the_api_answers_the_aggregator_only(operator, cluster, world):
     assert value(world, "requests") == {name: "5000m"}
     assert value(world, "requests", "serving.penstock.io%2Fservice%21%3Dchat") == {}
     resources = json.loads(world.kubectl("get", "--raw", API).stdout)["resources"]
-    assert {r["name"] for r in resources} == {"pods/queueLength", "pods/requests"}
+    assert {r["name"] for r in resources} == {
+        "pods/queueLength", "pods/requests", "pods/gpuUtilization", "pods/gpuMemory"}
     one = world.kubectl("get", "--raw", f"{API}/namespaces/{world.namespace}/pods/{name}/queueLength").stdout
     assert json.loads(one)["items"][0]["describedObject"]["name"] == name
     for path, code in ((f"{API}/namespaces/x/pods/%2A/nothing", "NotFound"), (f"{API}/namespaces/x/nodes/n/m", "NotFound")):
