@@ -31,9 +31,10 @@ add_library(vgpu STATIC ${vgpu}/block.cc ${vgpu}/device.cc ${vgpu}/graph.cc ${vg
 target_link_libraries(vgpu PRIVATE vgpu_flags PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 target_include_directories(vgpu BEFORE INTERFACE ${vgpu}/include)
 # The twins of NCCL and NVML are opened at run time: found by the path here, they call back into
-# the program by the names exported here.
+# the program by the names exported here.  (Old tags: dlopen() as AddressSanitizer wraps it knows
+# the path of the program, not of its caller.)
 target_link_options(vgpu INTERFACE "LINKER:--export-dynamic-symbol=vgpu_*"
-    "LINKER:-rpath,${CMAKE_BINARY_DIR}/tests/vgpu")
+    "LINKER:-rpath,${CMAKE_BINARY_DIR}/tests/vgpu,--disable-new-dtags")
 if(PENSTOCK_SANITIZE)
     target_link_options(vgpu INTERFACE -fsanitize=${PENSTOCK_SANITIZE})
 endif()

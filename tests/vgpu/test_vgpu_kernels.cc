@@ -348,6 +348,30 @@ static void bad_ldmatrix()
     run_bad(4096, k_bad_ldmatrix);
 }
 
+/* A copy that waits behind a kernel that hangs, while its memory is given back. */
+static void bad_queued_copy(bool pinned_goes)
+{
+    cudaStream_t s = new_stream();
+    float *p = device_floats(100), *other = device_floats(100), *pinned;
+    OK(cudaMallocHost(&pinned, 400));
+    vgpu_hang_kernel("k_fill");
+    OK(launch_on(s, 1, 32, 0, k_fill, other, 0.0f, 1u));
+    OK(cudaMemcpyAsync(p, pinned, 400, cudaMemcpyHostToDevice, s));
+    OK(pinned_goes ? cudaFreeHost(pinned) : cudaFree(p));
+    vgpu_hang_kernel(nullptr);
+    OK(cudaStreamSynchronize(s));
+}
+
+static void bad_pinned_gone()
+{
+    bad_queued_copy(true);
+}
+
+static void bad_device_gone()
+{
+    bad_queued_copy(false);
+}
+
 static const std::vector<bad_case> BAD = {
         {"store-past", bad_store_past, "wrote byte 400 of the 400", "use-after-poison"},
         {"store-before", bad_store_before, "wrote byte -4 of the 400", "is outside of every"},
@@ -367,6 +391,8 @@ static const std::vector<bad_case> BAD = {
         {"own-lane", bad_own_lane, "is not in its own mask", nullptr},
         {"ended-lane", bad_ended_lane, "names lane 0, which has ended", nullptr},
         {"source-lane", bad_source_lane, "which takes no part", nullptr},
+        {"pinned-gone", bad_pinned_gone, "its pinned memory", nullptr},
+        {"device-gone", bad_device_gone, "its device memory", nullptr},
         {"ldmatrix", bad_ldmatrix, "is not 16-byte aligned", nullptr},
 };
 

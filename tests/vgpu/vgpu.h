@@ -29,6 +29,7 @@
  *                       cudaErrorLaunchFailure
  *   VGPU_HANG_KERNEL=s  kernels whose name contains s do not end
  *   VGPU_NVML=file      what the NVML twin says (nvml.cc)
+ *   VGPU_NCCL_LOSE=...  a rank that stops taking part (nccl.cc)
  *
  * Any thread may call these. */
 
