@@ -70,6 +70,7 @@ struct cuda {
     unsigned stage_at;
     struct pool *readers;
     bool is_recording;
+    bool is_hung; /* a kernel does not end: whatever waits for the GPU would not, either */
     cudaGraphExec_t lists[DEVICE_REPLAYS_MAX];
     struct err failed; /* code 0: nothing did */
 };
@@ -143,6 +144,7 @@ static void await(struct cuda *c, cudaEvent_t event)
         }
         look_after_ranks(c);
         if (clock_ns(clock_system()) - start > c->timeout_ms * 1000000) {
+            c->is_hung = true;
             (void)err_set(&c->failed, ERR_DEVICE,
                           "GPU %d: not done after %llu ms; a kernel hangs, or another GPU is lost",
                           c->index, (unsigned long long)c->timeout_ms);
@@ -501,16 +503,41 @@ static void take_arena(struct cuda *c, double fraction)
     c->arena = p;
 }
 
+/* Until the stream has nothing left to do, whatever happened: memory that copies use must not go
+ * before them. */
+static void settle(struct cuda *c)
+{
+    uint64_t start = clock_ns(clock_system());
+
+    while (c->stream && !c->is_hung && cudaStreamQuery(c->stream) == cudaErrorNotReady) {
+        c->is_hung = clock_ns(clock_system()) - start > c->timeout_ms * 1000000;
+        pause_a_little(start);
+    }
+}
+
+/* Freeing memory of the GPU waits for its kernels.  When one hangs, the process is about to end,
+ * and the driver takes back what is left. */
+static void forget(struct cuda *c)
+{
+    while (c->pinned) {
+        struct pinned *next = c->pinned->next;
+
+        mem_free(c->pinned);
+        c->pinned = next;
+    }
+    pool_free(c->readers);
+    mem_free(c);
+}
+
 static void cuda_free(struct device *d)
 {
     struct cuda *c = cuda_of(d);
-    cudaEvent_t idle = NULL;
 
     (void)cudaSetDevice(c->index);
-    if (works(c) && c->stream && cudaEventCreateWithFlags(&idle, cudaEventDisableTiming) == 0) {
-        check(c, cudaEventRecord(idle, c->stream), "event");
-        await(c, idle);
-        (void)cudaEventDestroy(idle);
+    settle(c);
+    if (c->is_hung) {
+        forget(c);
+        return;
     }
     for (unsigned i = 0; i < DEVICE_REPLAYS_MAX; i++)
         if (c->lists[i])

@@ -8,6 +8,7 @@ import pytest
 from conftest import NODE_ADDRESS, SYSTEM, until
 
 API = "/apis/custom.metrics.k8s.io/v1beta2"
+METRICS = ("queueLength", "requests", "gpuUtilization", "gpuMemory")
 
 
 def available(cluster):
