@@ -2,7 +2,7 @@
 #include "runtime/model/shard.h"
 
 #include "base/assertion.h"
-#include "kernels/kernels.h"
+#include "runtime/device/device.h"
 
 struct range {
     uint32_t first;
