@@ -28,6 +28,7 @@ else()
 endif()
 add_library(vgpu STATIC ${vgpu}/block.cc ${vgpu}/device.cc ${vgpu}/graph.cc ${vgpu}/names.cc
     ${vgpu}/runtime.cc ${vgpu}/stream.cc ${switch})
+target_compile_options(vgpu PRIVATE -O2) # every thread of every kernel goes through it
 target_link_libraries(vgpu PRIVATE vgpu_flags PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 target_include_directories(vgpu BEFORE INTERFACE ${vgpu}/include)
 # The twins of NCCL and NVML are opened at run time: found by the path here, they call back into

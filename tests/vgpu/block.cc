@@ -74,9 +74,18 @@ struct fiber {
     stack_note note;
 };
 
+/* A collective that lanes wait in. */
+struct meeting {
+    const char *op;
+    int line;
+    unsigned mask, arrived;
+};
+
 struct warp {
     unsigned alive, ready; /* lanes */
     void *slots[WARP];
+    unsigned n_meetings; /* masks do not overlap */
+    meeting meetings[WARP];
 };
 
 struct runner {
@@ -157,13 +166,10 @@ void thread_ends()
     w.alive &= ~(1u << f.lane);
     wait_as(f, state::ended);
     r.n_live--;
-    for (unsigned lane = 0; lane < WARP; lane++) {
-        if (!has(w.alive, lane))
-            continue;
-        fiber &other = r.lane_of(f.index / WARP, lane);
-        if (other.is == state::in_collective && has(other.mask, f.lane))
-            fail("ends, while lane %u waits for it in %s, line %d", lane, other.op, other.line);
-    }
+    for (unsigned i = 0; i < w.n_meetings; i++)
+        if (has(w.meetings[i].mask, f.lane))
+            fail("ends, while lane %d waits for it in %s, line %d",
+                 __builtin_ctz(w.meetings[i].arrived), w.meetings[i].op, w.meetings[i].line);
     if (r.n_live && r.n_at_barrier == r.n_live)
         open_barrier();
 }
@@ -178,10 +184,11 @@ void fiber_main()
     }
 }
 
-/* A new fiber's stack looks as if vgpu_switch() had left it just before fiber_main(). */
-void *first_frame(unsigned char *stack)
+/* A new fiber's stack looks as if vgpu_switch() had left it just before fiber_main().  Stacks start
+ * at different cache lines, or they would drive each other out of the cache. */
+void *first_frame(const fiber &f)
 {
-    void **sp = reinterpret_cast<void **>(stack + STACK_BYTES);
+    void **sp = reinterpret_cast<void **>(f.stack + STACK_BYTES - f.index % 128 * 320);
 #if defined(__x86_64__)
     *--sp = nullptr; /* keeps the stack 16-byte aligned at the call */
     *--sp = reinterpret_cast<void *>(fiber_main);
@@ -207,7 +214,7 @@ void add_fiber(runner &r)
     f->stack = static_cast<unsigned char *>(stack);
     f->note.bottom = f->stack + PAGE;
     f->note.size = STACK_BYTES - PAGE;
-    f->sp = first_frame(f->stack);
+    f->sp = first_frame(*f);
     r.fibers.push_back(std::move(f));
 }
 
@@ -258,7 +265,9 @@ void prepare(runner &r, const kernel_call &call, unsigned index)
     r.random = mix(call.seed ^ uint64_t(index) << 32);
     while (r.fibers.size() < r.n_threads)
         add_fiber(r);
-    r.warps.assign((r.n_threads + WARP - 1) / WARP, warp());
+    r.warps.resize((r.n_threads + WARP - 1) / WARP);
+    for (warp &w : r.warps)
+        w.alive = w.ready = w.n_meetings = 0;
     r.ready_warps = 0;
     for (unsigned i = 0; i < r.n_threads; i++) {
         fiber &f = *r.fibers[i];
@@ -313,6 +322,22 @@ unsigned choose_warp()
     while (skip--)
         left &= left - 1;
     return unsigned(__builtin_ctz(left));
+}
+
+/* The meeting that the lane comes to; any other that shares a lane with it is a divergence. */
+meeting &meeting_of(warp &w, const fiber &f)
+{
+    for (unsigned i = 0; i < w.n_meetings; i++) {
+        meeting &m = w.meetings[i];
+        if (!(m.mask & f.mask))
+            continue;
+        if (m.mask == f.mask && m.line == f.line && (m.op == f.op || !strcmp(m.op, f.op)))
+            return m;
+        fail("%s, line %d, mask %#x meets %s, line %d, mask %#x of lane %d: the warp diverged",
+             f.op, f.line, f.mask, m.op, m.line, m.mask, __builtin_ctz(m.arrived));
+    }
+    w.meetings[w.n_meetings] = {f.op, f.line, f.mask, 0};
+    return w.meetings[w.n_meetings++];
 }
 
 [[noreturn]] void deadlock()
@@ -398,32 +423,24 @@ void *const *collective_arrive(unsigned mask, const char *op, int line, void *sl
     if (mask & ~w.alive)
         fail("%s, line %d: mask %#x names lane %d, which has ended or never was", op, line, mask,
              __builtin_ctz(mask & ~w.alive));
-    unsigned arrived = 1u << f.lane;
-    for (unsigned lane = 0; lane < WARP; lane++) {
-        if (!has(mask, lane) || lane == f.lane)
-            continue;
-        const fiber &other = mine->lane_of(f.index / WARP, lane);
-        if (other.is != state::in_collective)
-            continue;
-        if (strcmp(other.op, op) || other.mask != mask || other.line != line)
-            fail("%s, line %d, mask %#x meets %s, line %d, mask %#x of lane %u: the warp diverged",
-                 op, line, mask, other.op, other.line, other.mask, lane);
-        arrived |= 1u << lane;
-    }
     f.op = op;
     f.line = line;
     f.mask = mask;
     w.slots[f.lane] = slot;
-    return arrived == mask ? w.slots : nullptr;
+    meeting &m = meeting_of(w, f);
+    m.arrived |= 1u << f.lane;
+    if (m.arrived != mask)
+        return nullptr;
+    m = w.meetings[--w.n_meetings];
+    return w.slots;
 }
 
 void collective_leave(unsigned mask, bool last)
 {
     unsigned w = mine->running->index / WARP;
     if (last) {
-        for (unsigned lane = 0; lane < WARP; lane++)
-            if (has(mask, lane))
-                set_ready(mine->lane_of(w, lane));
+        for (unsigned left = mask; left; left &= left - 1)
+            set_ready(mine->lane_of(w, unsigned(__builtin_ctz(left))));
     } else {
         wait_as(*mine->running, state::in_collective);
     }
