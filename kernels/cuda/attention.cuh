@@ -101,6 +101,7 @@ __device__ __forceinline__ void copy_block(const struct k_attend &a, const uint3
             (const unsigned char *)a.kv.base + blocks[block] * a.kv.block_bytes + at;
     const __half *from = (const __half *)memory + (size_t)kv_head * K_BLOCK * a.kv.head_dim;
 
+#pragma unroll 4
     for (uint32_t i = thread; i < K_BLOCK * n_pieces; i += n_threads) {
         uint32_t position = block * K_BLOCK + i / n_pieces;
         uint32_t dim = i % n_pieces * 8;
@@ -111,7 +112,8 @@ __device__ __forceinline__ void copy_block(const struct k_attend &a, const uint3
     }
 }
 
-/* scores[j]: tile of the block's positions 8j .. 8j + 7 */
+/* scores[j]: tile of the block's positions 8j .. 8j + 7.  Unrolled by four pieces only: with all of
+ * 256 dims in flight the loads take the registers that outputs need. */
 template <uint32_t HD>
 __device__ __forceinline__ void score_block(const __half *queries, const __half *keys,
                                             uint32_t head_dim, float scores[4][4])
@@ -126,7 +128,7 @@ __device__ __forceinline__ void score_block(const __half *queries, const __half 
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             scores[j][i] = 0;
-#pragma unroll
+#pragma unroll 4
     for (uint32_t dim = 0; dim < HD; dim += 16) {
         uint32_t rows[4];
 

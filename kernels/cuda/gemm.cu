@@ -31,7 +31,7 @@
  * Shared memory: 2 x (64 + N) x 68 x 4 bytes.
  *
  * occupancy: gemm threads=128 shared=104448 blocks=1
- * occupancy: add_parts threads=256 shared=0 blocks=8
+ * occupancy: add_parts threads=256 shared=0 blocks=6
  */
 #include "kernels/cuda/matmul.cuh"
 

@@ -5,7 +5,7 @@
  * A row of blocks (blockIdx.y) per copied KV block, 256 threads each, 16 bytes a thread at a
  * time, grid-strided.  Bytes: 2 block_bytes a copy; no flops; bound by memory bandwidth.
  *
- * occupancy: kv_copy threads=256 shared=0 blocks=8
+ * occupancy: kv_copy threads=256 shared=0 blocks=6
  */
 #include "kernels/cuda/launch.cuh"
 

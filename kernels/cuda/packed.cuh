@@ -29,8 +29,8 @@
  *   supers  [n_groups / 8] x SUPER_BYTES: the K types' 4 x (d, dmin) or 4 x d
  *
  * Rows are filled up with zeros to whole groups, matrices to whole quads; planes start at
- * multiples of 16.  So a weight takes what it takes in the file, except Q4_K and Q5_K (+ 1/8 bit:
- * 6-bit scales are spread to 8) and Q6_K (the same).
+ * multiples of 16.  So a weight takes what it takes in the file, and 1/8 bit more in Q4_K and Q5_K,
+ * whose 6-bit scales are spread to 8.
  *
  * A quantised weight is q d + b with an unsigned integer q of BITS bits.  The thread makes the
  * float 1 + q / 2^BITS by putting q's bits into the mantissa (a shift and an or-and; a conversion

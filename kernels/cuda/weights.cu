@@ -13,7 +13,7 @@
  * Flops: a few a value.
  *
  * occupancy: pack threads=128 shared=0 blocks=8
- * occupancy: embed threads=128 shared=0 blocks=12
+ * occupancy: embed threads=128 shared=0 blocks=10
  */
 #include "kernels/cuda/packed.cuh"
 
@@ -47,31 +47,33 @@ static __device__ __forceinline__ const unsigned char *block_of(const struct pac
 template <enum k_type T>
 static __device__ __forceinline__ uint32_t stored_quant(const unsigned char *b, uint32_t i)
 {
+    auto at = [b](uint32_t n) -> uint32_t { return b[n]; };
+
     if constexpr (T == K_Q8_0) {
-        return b[2 + i] ^ 0x80U;
+        return at(2 + i) ^ 0x80U;
     } else if constexpr (T == K_Q4_K || T == K_Q5_K) {
         uint32_t group = i / 32;
-        uint32_t byte = b[(T == K_Q4_K ? 16 : 48) + group / 2 * 32 + i % 32];
+        uint32_t byte = at((T == K_Q4_K ? 16 : 48) + group / 2 * 32 + i % 32);
         uint32_t q = group % 2 == 0 ? byte & 15 : byte >> 4;
 
         if constexpr (T == K_Q5_K)
-            q |= ((b[16 + i % 32] >> group) & 1U) << 4;
+            q |= ((at(16 + i % 32) >> group) & 1) << 4;
         return q;
     } else if constexpr (T == K_Q6_K) {
         uint32_t side = i / 128;
         uint32_t quarter = i % 128 / 32;
-        uint32_t low = b[side * 64 + quarter % 2 * 32 + i % 32];
-        uint32_t high = (b[128 + side * 32 + i % 32] >> (2 * quarter)) & 3U;
+        uint32_t low = at(side * 64 + quarter % 2 * 32 + i % 32);
+        uint32_t high = (at(128 + side * 32 + i % 32) >> (2 * quarter)) & 3;
 
         return (quarter < 2 ? low & 15 : low >> 4) | high << 4;
     } else { /* Q4_0 Q4_1 Q5_0 Q5_1: scales, fifth bits, nibbles */
         constexpr uint32_t n_scales = T == K_Q4_0 || T == K_Q5_0 ? 2 : 4;
         constexpr uint32_t n_bits = traits<T>::BITS == 5 ? 4 : 0;
-        uint32_t byte = b[n_scales + n_bits + i % 16];
+        uint32_t byte = at(n_scales + n_bits + i % 16);
         uint32_t q = i < 16 ? byte & 15 : byte >> 4;
 
         if constexpr (n_bits > 0)
-            q |= ((b[n_scales + i / 8] >> (i % 8)) & 1U) << 4;
+            q |= ((at(n_scales + i / 8) >> (i % 8)) & 1) << 4;
         return q;
     }
 }
