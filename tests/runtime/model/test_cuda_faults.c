@@ -4,7 +4,7 @@
  * every allocation in turn, a kernel faults, a kernel hangs, a rank is lost.  Each time there is an
  * error, in time, and nothing is left behind.
  *
- * CUDA_FAULT_STRIDE=n takes every n-th call only (default 31: a cut; the full form takes 1).
+ * CUDA_FAULT_STRIDE=n takes every n-th call only (default 97: a cut; the full form takes 1).
  */
 #include "tests/support.h"
 
@@ -15,7 +15,7 @@
 #include "tests/runtime/model/tiny_model.h"
 #include "tests/vgpu/vgpu.h"
 
-enum { UNKNOWN = 999, TIMEOUT_MS = 30000, HANG_MS = 300, STEPS = 3, STRIDE = 31 };
+enum { UNKNOWN = 999, TIMEOUT_MS = 30000, HANG_MS = 300, STEPS = 3, STRIDE = 97 };
 
 static const int32_t prompt[12] = {5, 9, 2, 44, 31, 7, 7, 1, 0, 12, 3, 30};
 
@@ -175,13 +175,31 @@ static void a_hung_kernel_is_a_lost_device(void **state)
     tiny_release(&t);
 }
 
+/* With VGPU_NCCL_LOSE=1,5 rank 1 never comes to the fifth collective: rank 0 waits until the
+ * timeout, then everybody gives up. */
+static void a_lost_rank_is_a_lost_device(void **state)
+{
+    struct tiny t;
+    struct err err = {0};
+    uint64_t start = clock_ns(clock_system());
+
+    (void)state;
+    tiny_init(&t, "nine");
+    assert_int_equal(live(&t, 2, HANG_MS, &err), -ERR_DEVICE);
+    assert_true(err.msg[0] != '\0');
+    assert_true(clock_ns(clock_system()) - start < 30000000000);
+    tiny_release(&t);
+}
+
 int main(void)
 {
+    const struct CMUnitTest lost[] = {cmocka_unit_test(a_lost_rank_is_a_lost_device)};
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(every_call_may_fail), cmocka_unit_test(every_allocation_may_fail),
             cmocka_unit_test(every_call_may_fail_on_two_ranks),
             cmocka_unit_test(a_hung_kernel_is_a_lost_device), /* the device stays lost: last */
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return getenv("VGPU_NCCL_LOSE") ? cmocka_run_group_tests(lost, NULL, NULL)
+                                    : cmocka_run_group_tests(tests, NULL, NULL);
 }
