@@ -208,9 +208,9 @@ template <enum k_type T> static __global__ __launch_bounds__(THREADS) void pack(
 {
     using t = traits<T>;
     struct layout l = layout_of<T>(a.n_in);
-    uint32_t p = blockIdx.x * THREADS + threadIdx.x;
+    uint32_t p = blockIdx.y * THREADS + threadIdx.x;
     uint32_t n_groups = l.n_patches / GROUP_PATCHES;
-    unsigned char *quad = a.packed + (size_t)blockIdx.y * l.quad_bytes;
+    unsigned char *quad = a.packed + (size_t)blockIdx.x * l.quad_bytes;
     struct patch<T> to = {
     };
 
@@ -218,7 +218,7 @@ template <enum k_type T> static __global__ __launch_bounds__(THREADS) void pack(
         return;
 #pragma unroll
     for (uint32_t r = 0; r < QUAD; r++) {
-        uint32_t row = blockIdx.y * QUAD + r;
+        uint32_t row = blockIdx.x * QUAD + r;
 
         if (row >= a.n_out)
             continue;
@@ -300,7 +300,8 @@ extern "C" int k_cuda_pack(const struct k_cuda *c, const struct k_pack *a)
 {
     int r = (int)cudaErrorInvalidValue;
     uint32_t n_patches = divide_up(a->n_in, K_GROUP) * GROUP_PATCHES;
-    dim3 grid(divide_up(n_patches, THREADS), divide_up(a->n_out, QUAD));
+    /* a vocabulary has more quads than a grid may have rows (65,535) */
+    dim3 grid(divide_up(a->n_out, QUAD), divide_up(n_patches, THREADS));
     struct pack_args args = {};
 
     args.stored = (const unsigned char *)a->stored;

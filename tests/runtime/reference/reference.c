@@ -2,9 +2,10 @@
  *
  * reference.c - a model beside its reference answers, teacher-forced.
  *
- *   reference MODEL.gguf GOLDEN DEVICE STEP
+ *   reference MODEL.gguf GOLDEN DEVICE STEP [TOKENS]
  *
- * STEP 1 is everything; else every STEP-th prompt and that part of the text.  Prints one
+ * STEP 1 is everything; else every STEP-th prompt and that part of the text.  With TOKENS it is the
+ * SHORTEST shortest prompts with that many tokens of their answers, and no text.  Prints one
  * "name value" a line; tests/integration/reference judges them.
  *   max_relative    greatest |logit - reference| / max |reference|, over the reference's top ids
  *   order_wrong     positions with another best token although the reference's two best are
@@ -15,6 +16,7 @@
  *   perplexity, reference_perplexity      of the text
  */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -23,7 +25,13 @@
 #include "runtime/model/model.h"
 #include "tests/runtime/reference/golden.h"
 
-enum { STEP_MAX = 20, CHUNK = 64, POSITIONS_MAX = 2048, BLOCKS = POSITIONS_MAX / MODEL_BLOCK_SIZE };
+enum {
+    STEP_MAX = 20,
+    SHORTEST = 4,
+    CHUNK = 64,
+    POSITIONS_MAX = 2048,
+    BLOCKS = POSITIONS_MAX / MODEL_BLOCK_SIZE
+};
 
 static const double tolerance = 1e-3;
 
@@ -38,6 +46,7 @@ struct figures {
 struct run {
     struct model *model;
     uint32_t step;
+    uint32_t answer; /* tokens of an answer that are looked at; 0: all, of every step-th prompt */
     uint32_t n_vocab;
     float *logits; /* [CHUNK][n_vocab] */
     uint32_t blocks[BLOCKS];
@@ -123,13 +132,32 @@ static void compare(const struct run *run, const float *row, const struct golden
     f->n++;
 }
 
+static bool is_wanted(const struct run *run, const struct golden *g, uint32_t i)
+{
+    uint32_t shorter = 0, n = golden_prompt_at(g, i)->n_prompt;
+
+    if (run->answer == 0)
+        return i % run->step == 0;
+    for (uint32_t k = 0; k < golden_n_prompts(g); k++) {
+        uint32_t other = golden_prompt_at(g, k)->n_prompt;
+
+        shorter += other < n || (other == n && k < i);
+    }
+    return shorter < SHORTEST;
+}
+
 static int run_prompts(struct run *run, const struct golden *g, struct figures *f, struct err *err)
 {
-    for (uint32_t i = 0; i < golden_n_prompts(g); i += run->step) {
+    for (uint32_t i = 0; i < golden_n_prompts(g); i++) {
         const struct golden_prompt *p = golden_prompt_at(g, i);
+        uint32_t end = run->answer && p->n_prompt + run->answer < p->n_total
+                               ? p->n_prompt + run->answer
+                               : p->n_total;
 
-        for (uint32_t at = 0; at < p->n_total; at += CHUNK) {
-            uint32_t n = p->n_total - at < CHUNK ? p->n_total - at : CHUNK;
+        if (!is_wanted(run, g, i))
+            continue;
+        for (uint32_t at = 0; at < end; at += CHUNK) {
+            uint32_t n = end - at < CHUNK ? end - at : CHUNK;
             int r = run_chunk(run, p->tokens, at, n, err);
 
             if (r < 0)
@@ -140,7 +168,7 @@ static int run_prompts(struct run *run, const struct golden *g, struct figures *
                 compare(run, run->logits + (size_t)j * run->n_vocab, &position, golden_top(g), f);
             }
         }
-        fprintf(stderr, "prompt %u of %u: %u tokens\n", i + 1, golden_n_prompts(g), p->n_total);
+        fprintf(stderr, "prompt %u of %u: %u tokens\n", i + 1, golden_n_prompts(g), end);
     }
     return 0;
 }
@@ -173,11 +201,11 @@ static int run_text(struct run *run, const struct golden *g, double *ret_ours,
     return 0;
 }
 
-static int run_all(char **argv, uint32_t step, struct err *err)
+static int run_all(char **argv, uint32_t step, uint32_t answer, struct err *err)
 {
     CLEANUP(gguf_freep) struct gguf *file = NULL;
     CLEANUP(golden_freep) struct golden *golden = NULL;
-    struct run run = {.step = step};
+    struct run run = {.step = step, .answer = answer};
     struct figures f = {0};
     double ours = 0;
     double reference = 0;
@@ -191,7 +219,7 @@ static int run_all(char **argv, uint32_t step, struct err *err)
         r = err_set(err, ERR_INVALID, "the golden file is of another model");
     if (r == 0)
         r = run_prompts(&run, golden, &f, err);
-    if (r == 0)
+    if (r == 0 && answer == 0)
         r = run_text(&run, golden, &ours, &reference, err);
     if (r == 0)
         printf("device %s\npositions %llu\nmax_relative %.6g\norder_wrong %llu\nmean_kl %.6g\n"
@@ -207,13 +235,14 @@ static int run_all(char **argv, uint32_t step, struct err *err)
 int main(int argc, char **argv)
 {
     struct err err;
-    uint64_t step;
+    uint64_t step, answer = 0;
 
-    if (argc != 5 || parse_u64(argv[4], 1, STEP_MAX, &step, &err) < 0) {
-        fprintf(stderr, "usage: reference MODEL.gguf GOLDEN DEVICE STEP\n");
+    if (argc < 5 || argc > 6 || parse_u64(argv[4], 1, STEP_MAX, &step, &err) < 0 ||
+        (argc == 6 && parse_u64(argv[5], 1, CHUNK, &answer, &err) < 0)) {
+        fprintf(stderr, "usage: reference MODEL.gguf GOLDEN DEVICE STEP [TOKENS]\n");
         return 2;
     }
-    if (run_all(argv, (uint32_t)step, &err) < 0) {
+    if (run_all(argv, (uint32_t)step, (uint32_t)answer, &err) < 0) {
         fprintf(stderr, "reference: %s\n", err.msg);
         return 1;
     }
