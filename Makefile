@@ -6,7 +6,7 @@ export PENSTOCK_CACHE ?= $(HOME)/.cache/penstock
 BUILD := build/release
 
 .PHONY: help build setup setup-cluster image demo demo-down test lint docs clean
-.PHONY: check-reference bench-peer check-fuzz check-sanitizers
+.PHONY: check-reference bench-peer check-fuzz check-sanitizers check-cuda
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -22,8 +22,13 @@ build: ## build both binaries into build/release
 	cmake --preset release
 	cmake --build $(BUILD)
 
-image: build ## write image archives (build/images/*.tar) without Docker
-	scripts/image.sh
+image: build ## write image archives (build/images/*.tar) without Docker; CUDA=1: the one for GPUs too
+ifdef CUDA
+	scripts/setup.sh cuda
+	cmake --preset cuda
+	cmake --build build/cuda -t penstock-runtime
+endif
+	scripts/image.sh $(if $(CUDA),cuda)
 
 demo: ## a real one-node Kubernetes, the chart, a model, load, replicas up and down (KEEP=1 keeps it)
 	@scripts/demo.sh up
@@ -32,7 +37,7 @@ demo-down: ## remove what make demo KEEP=1 left
 	@scripts/demo.sh down
 
 test: ## the CI tier: everything that must pass before a change lands
-	scripts/setup.sh build test cluster
+	scripts/setup.sh build test cluster cuda
 	python3 tests/run.py
 
 lint: ## the lint tests alone
@@ -53,6 +58,10 @@ bench-peer: build ## speed against llama.cpp on this machine
 check-sanitizers: ## the integration suites under the address and thread sanitizers
 	scripts/setup.sh build test cluster
 	python3 tests/run.py sanitizers
+
+check-cuda: ## the CUDA backend, compiled by nvcc and run on the virtual GPU: the full form
+	scripts/setup.sh build test cuda
+	python3 tests/run.py gpu-full
 
 check-fuzz: ## every fuzz target, 10 minutes each
 	scripts/setup.sh build test

@@ -86,10 +86,10 @@ def configure_and_build(preset, targets=()):
             Step(f"{preset} build", build + [a for t in targets for a in ("-t", t)])]
 
 
-def ctest(preset, *args, timeout=1800):
+def ctest(preset, *args, timeout=1800, env=None):
     return JUnit(f"{preset} unit tests",
                  ["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "-j", JOBS, *args],
-                 "--output-junit", timeout=timeout)
+                 "--output-junit", timeout=timeout, env=env)
 
 
 def pytest(name, *args, timeout=1800, env=None):
@@ -117,6 +117,29 @@ def tsan():
     """Everything that has threads; the rest cannot race."""
     return [*configure_and_build("tsan"),
             ctest("tsan", "-R", "http|core|metrics|gpu|api|pool|device|engine|invariance|operator")]
+
+
+GPU_TESTS = "test_vgpu|test_cuda|test_model_cuda"
+
+
+def cuda_build():
+    return [*configure_and_build("cuda", ["kernels_cuda"]),
+            pytest("ptxas", "tests/cuda/test_ptxas.py", env={"PENSTOCK_BUILD": str(ROOT / "build/cuda")})]
+
+
+def gpu():
+    """The CUDA kernels by NVIDIA's compiler, and everything above them on the virtual GPU: a cut."""
+    return [*cuda_build(), *configure_and_build("vgpu"), ctest("vgpu", "-R", GPU_TESTS)]
+
+
+def gpu_full():
+    """Every call failed, both real models, the kernels and models under the sanitizers as well."""
+    every = {"CUDA_FAULT_STRIDE": "1"}
+    return [*cuda_build(), *configure_and_build("vgpu"), *models(),
+            ctest("vgpu", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400, env=every),
+            pytest("real models", "tests/cuda/test_models.py", timeout=3600),
+            *configure_and_build("vgpu-asan"),
+            ctest("vgpu-asan", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400)]
 
 
 def lint():
@@ -165,15 +188,17 @@ def sanitizers():
 
 def cluster():
     return [Step("Kubernetes binaries", ["scripts/kubernetes.sh"], timeout=3600), *models(),
-            Step("images", ["scripts/image.sh"]), pytest("cluster", "tests/e2e")]
+            Step("images", ["scripts/image.sh"]),
+            *configure_and_build("vgpu", ["penstock-runtime", "vgpu_nccl", "vgpu_nvidia-ml"]),
+            pytest("cluster", "tests/e2e")]
 
 
 CI = {"lint": lint, "release": release, "clang": clang, "asan": asan, "tsan": tsan,
-      "runtime": runtime, "reference": reference, "cluster": cluster, "operator": operator,
-      "fuzz": fuzz}
+      "gpu": gpu, "runtime": runtime, "reference": reference, "cluster": cluster,
+      "operator": operator, "fuzz": fuzz}
 # the operator's tests wait for controllers most of the time, and the fuzzers run for a fixed time
 SIDE_BY_SIDE = {"operator", "fuzz"}
-FULL = {"reference-full": reference_full, "sanitizers": sanitizers}
+FULL = {"reference-full": reference_full, "sanitizers": sanitizers, "gpu-full": gpu_full}
 
 
 def run_suite(name, make):
