@@ -2,6 +2,7 @@
 # The images of both binaries, for those who have Docker; scripts/image.sh makes the same without.
 #   docker build --target operator -t ghcr.io/penstock/operator:0.1.0 .
 #   docker build --target runtime -t ghcr.io/penstock/runtime:0.1.0 .
+#   docker build --target runtime-cuda -t ghcr.io/penstock/runtime:0.1.0-cuda .
 FROM debian:12-slim AS build
 WORKDIR /src
 COPY scripts/setup.sh scripts/setup.sh
@@ -26,4 +27,20 @@ ENTRYPOINT ["/usr/bin/penstock-operator"]
 
 FROM base AS runtime
 COPY --from=build /src/build/release/runtime/penstock-runtime /usr/bin/
+ENTRYPOINT ["/usr/bin/penstock-runtime"]
+
+FROM build AS build-cuda
+RUN scripts/setup.sh cuda \
+    && cmake --preset cuda && cmake --build build/cuda -t penstock-runtime \
+    && toolkit=$(scripts/cuda.sh) \
+    && mkdir -p /nvidia/lib /nvidia/doc \
+    && cp "$toolkit/nccl/lib/libnccl.so.2" /nvidia/lib/ \
+    && cp -r "$toolkit"/licences/nvidia_nccl_* "$toolkit"/licences/nvidia_cuda_runtime-* /nvidia/doc/
+
+FROM base AS runtime-cuda
+COPY --from=build-cuda /nvidia/lib/ /usr/local/lib/
+COPY --from=build-cuda /nvidia/doc/ /usr/share/doc/
+COPY --from=build-cuda /src/build/cuda/runtime/penstock-runtime /usr/bin/
+# as scripts/image.sh says, and where NCCL is
+ENV LD_LIBRARY_PATH=/usr/local/lib:/usr/local/nvidia/lib64:/usr/lib64
 ENTRYPOINT ["/usr/bin/penstock-runtime"]

@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a docker-archive image of one binary and the shared libraries it needs.
 
-    image.py OUT.tar --tag NAME:TAG --binary PATH [--file SOURCE:DEST ...] [--entrypoint PATH]
+    image.py OUT.tar --tag NAME:TAG --binary PATH [--library PATH ...] [--file SOURCE:DEST ...]
+             [--env NAME=VALUE ...] [--entrypoint PATH]
 
-The image holds /usr/bin/NAME, its libraries (as the dynamic loader finds them here), the CA
-certificates, /etc/passwd with the user 65532, and an empty /tmp. Two layers: libraries, which seldom
-change, and the binary. Times and owners are fixed, so the same input gives the same bytes.
+The image holds /usr/bin/NAME, its libraries (as the dynamic loader finds them here), those given
+because they are opened by name at run time, the CA certificates, /etc/passwd with the user 65532, and
+an empty /tmp. Two layers: libraries, which seldom change, and the binary. Times and owners are fixed,
+so the same input gives the same bytes.
 """
 
 import argparse
 import hashlib
 import io
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -74,10 +77,15 @@ def libraries(binary):
     return found
 
 
-def base_layer(binary):
+def base_layer(binary, opened):
+    """opened: libraries that nothing is linked with; they lie beside libc, and what they need comes too."""
     layer = Layer()
-    for path in libraries(binary):
+    needed = {path for b in [binary, *opened] for path in libraries(b)}
+    for path in sorted(needed):
         layer.add(path, pathlib.Path(path).read_bytes(), 0o755)
+    for path in opened:
+        folder = next(pathlib.Path(p).parent for p in needed if "/libc.so" in p)
+        layer.add(str(folder / path.name), path.read_bytes(), 0o755)
     if pathlib.Path(CERTIFICATES).exists():
         layer.add(CERTIFICATES, pathlib.Path(CERTIFICATES).read_bytes())
     layer.add("/etc/passwd", f"penstock:x:{USER}:{USER}::/:/sbin/nologin\n".encode())
@@ -91,15 +99,15 @@ def binary_layer(binary, files):
     layer.add(f"/usr/bin/{binary.name}", binary.read_bytes(), 0o755)
     for pair in files:
         source, dest = pair.split(":")
-        layer.add(dest, pathlib.Path(source).read_bytes(), 0o755)
+        layer.add(dest, pathlib.Path(source).read_bytes(), 0o755 if os.access(source, os.X_OK) else 0o644)
     return layer.bytes()
 
 
-def write_archive(out, tag, layers, entrypoint):
+def write_archive(out, tag, layers, entrypoint, env):
     digests = [hashlib.sha256(layer).hexdigest() for layer in layers]
     config = json.dumps({
         "architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z",
-        "config": {"Entrypoint": [entrypoint], "User": f"{USER}:{USER}", "Env": ["PATH=/usr/bin"],
+        "config": {"Entrypoint": [entrypoint], "User": f"{USER}:{USER}", "Env": ["PATH=/usr/bin", *env],
                    "WorkingDir": "/tmp"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{d}" for d in digests]},
         "history": [{"created_by": "image.py"} for _ in layers],
@@ -120,13 +128,16 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--tag", required=True)
     parser.add_argument("--binary", required=True, type=pathlib.Path)
+    parser.add_argument("--library", action="append", default=[], type=pathlib.Path)
     parser.add_argument("--file", action="append", default=[], metavar="SOURCE:DEST")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--entrypoint")
     args = parser.parse_args()
-    if not args.binary.exists():
-        sys.exit(f"image.py: {args.binary} is not built; run 'make build'")
-    layers = [base_layer(args.binary), binary_layer(args.binary, args.file)]
-    write_archive(args.out, args.tag, layers, args.entrypoint or f"/usr/bin/{args.binary.name}")
+    for path in [args.binary, *args.library]:
+        if not path.exists():
+            sys.exit(f"image.py: there is no {path}; build it first")
+    layers = [base_layer(args.binary, args.library), binary_layer(args.binary, args.file)]
+    write_archive(args.out, args.tag, layers, args.entrypoint or f"/usr/bin/{args.binary.name}", args.env)
     print(f"{args.out}: {args.tag}, {pathlib.Path(args.out).stat().st_size / 2**20:.1f} MiB")
 
 

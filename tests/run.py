@@ -139,7 +139,9 @@ def gpu_full():
             ctest("vgpu", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400, env=every),
             pytest("real models", "tests/cuda/test_models.py", timeout=3600),
             *configure_and_build("vgpu-asan"),
-            ctest("vgpu-asan", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400)]
+            ctest("vgpu-asan", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400),
+            *configure_and_build("release"), *configure_and_build("cuda", ["penstock-runtime"]),
+            Step("images", ["scripts/image.sh", "cuda"]), pytest("image", "tests/cuda/test_image.py")]
 
 
 def lint():

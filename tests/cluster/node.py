@@ -164,6 +164,7 @@ def small_images(folder):
     busybox = shutil.which("busybox")
     script = folder / "pause.sh"
     script.write_text("#!/bin/busybox sh\nexec /bin/busybox sleep 2147483647\n")
+    script.chmod(0o755)
     made = []
     for name, tag, entrypoint in (("pause", PAUSE, "/pause"), ("busybox", BUSYBOX, "/bin/busybox")):
         out = folder / f"{name}.tar"
