@@ -29,13 +29,13 @@ def install(cluster, *values):
                  "--wait", "--timeout=90s", *values)
 
 
-def models_volume(namespace="default"):
-    """The manifest that makes the models in the cache the claim "models" of a namespace."""
-    text = (ROOT / "docs/examples/models-volume.yaml").read_text(encoding="utf-8")
-    return (text.replace("path: PATH", f"path: {cache() / 'models'}")
+def models_volume(namespace="default", claim="models", path=None):
+    """The manifest that makes a folder, the models in the cache, a claim of a namespace."""
+    text = (ROOT / "docs/examples/models-volume.yaml").read_text(encoding="utf-8").replace("models", claim)
+    return (text.replace("path: PATH", f"path: {path or cache() / 'models'}")
             .replace("namespace: default", f"namespace: {namespace}")
-            .replace("name: models\nspec:\n  capacity", f"name: models-{namespace}\nspec:\n  capacity")
-            .replace("volumeName: models", f"volumeName: models-{namespace}"))
+            .replace(f"name: {claim}\nspec:\n  capacity", f"name: {claim}-{namespace}\nspec:\n  capacity")
+            .replace(f"volumeName: {claim}", f"volumeName: {claim}-{namespace}"))
 
 
 def service(cluster, namespace="default", name="chat"):
