@@ -72,7 +72,8 @@ static __device__ __forceinline__ struct part part_of(const struct k_attend &a, 
     return p;
 }
 
-/* This warp's KV blocks. */
+/* This warp's KV blocks.  The barriers of the warp order its lanes' copies and reads as the memory
+ * model asks for; that ldmatrix and mma wait for all lanes is no order of memory. */
 template <uint32_t HD>
 static __device__ __forceinline__ void
 attend_part(const struct k_attend &a, const uint32_t *blocks, const struct part &p,
@@ -198,7 +199,6 @@ static __global__ __launch_bounds__(THREADS) void decode(struct decode_args d)
     attended_init<HD>(&s);
     __syncthreads();
     attend_part<HD>(d.a, d.a.seqs[span.seq].blocks, p, blockIdx.y, queries, (__half *)buffer, &s);
-    __syncwarp(all_lanes);
     put_state<HD>(s, (float *)buffer,
                   (float2 *)(shared + shape::TOTALS_AT) + threadIdx.x / WARP * TILE_ROWS);
     __syncthreads();

@@ -137,7 +137,8 @@ static __device__ __forceinline__ sum_t scan_warp(sum_t x)
     return x;
 }
 
-/* The sum over this thread and those before; *total: over all. */
+/* The sum over this thread and those before; *total: over all.  parts can be used again after the
+ * caller's next barrier. */
 static __device__ __forceinline__ sum_t scan_block(sum_t x, sum_t *parts, sum_t *total)
 {
     uint32_t warp = threadIdx.x / WARP;
@@ -151,7 +152,6 @@ static __device__ __forceinline__ sum_t scan_block(sum_t x, sum_t *parts, sum_t 
     sums = scan_warp(parts[threadIdx.x % WARP]);
     before = __shfl_sync(all_lanes, sums, (int)(warp == 0 ? 0 : warp - 1));
     *total = __shfl_sync(all_lanes, sums, WARP - 1);
-    __syncthreads(); /* parts can be used again */
     return x + (warp == 0 ? 0 : before);
 }
 

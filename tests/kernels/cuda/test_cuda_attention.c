@@ -28,7 +28,7 @@ struct bench {
     uint32_t rows[SEQS_MAX];
     uint32_t first_row[SEQS_MAX]; /* of the sequence's position 0 */
     uint32_t n;                   /* rows of all */
-    uint32_t n_blocks;            /* of the cache; block 0 is nobody's */
+    uint32_t n_blocks;            /* of the cache; block 0 is in no table */
     struct k_seq seqs[SEQS_MAX];
     uint32_t *blocks;
     float *q;
@@ -72,7 +72,7 @@ static void make_data(struct bench *b)
     b->angles = random_floats(&r, (size_t)b->n * dim, -1, 1);
     b->positions = test_alloc(b->n, sizeof(uint32_t));
     b->seq_of = test_alloc(b->n, sizeof(uint32_t));
-    b->blocks = test_alloc(b->n_blocks, sizeof(uint32_t));
+    b->blocks = test_alloc(b->n_blocks - 1, sizeof(uint32_t));
     for (uint32_t i = 0; i + 1 < b->n_blocks; i++)
         b->blocks[i] = block--; /* backwards */
     for (uint32_t s = 0, at = 0; s < b->n_seqs; s++) {
@@ -92,7 +92,7 @@ static void upload(struct bench *b, struct k_store *a)
 {
     struct gpu *g = &b->g;
     size_t row = (size_t)b->n * b->s.head_dim * sizeof(float);
-    uint32_t *blocks = gpu_upload(g, b->blocks, b->n_blocks * sizeof(*blocks));
+    uint32_t *blocks = gpu_upload(g, b->blocks, (b->n_blocks - 1) * sizeof(*blocks));
     struct k_seq seqs[SEQS_MAX];
 
     for (uint32_t s = 0; s < b->n_seqs; s++)

@@ -123,9 +123,12 @@ static void all_types_and_shapes(void **state)
     for (size_t t = 0; t < 3; t++)
         for (size_t s = 0; s < n_float_shapes; s++)
             check(all_types[t], float_shapes[s]);
+    for (size_t t = 0; t < 3; t++) /* half a step of inputs is left over */
+        check(all_types[t], (struct matmul_shape){.n_in = 92, .n_out = 8, .n_rows = 16});
     for (size_t t = 3; t < 8; t++) { /* blocks of 32 */
         check(all_types[t], (struct matmul_shape){.n_in = 576, .n_out = 19, .n_rows = 11});
         check(all_types[t], (struct matmul_shape){.n_in = 32, .n_out = 5, .n_rows = 1});
+        check(all_types[t], (struct matmul_shape){.n_in = 96, .n_out = 8, .n_rows = 16});
     }
 }
 
