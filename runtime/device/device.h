@@ -25,6 +25,7 @@ struct device_shape {
     uint32_t n_heads;
     uint32_t n_kv_heads;
     uint32_t head_dim;
+    uint32_t n_vocab;
 };
 
 struct device_options {

@@ -46,6 +46,7 @@ enum {
     SM_MIN = 80, /* A100; the oldest that kernels are compiled for */
     LOGIT_ROWS = 64,
     READERS_MAX = 8,
+    VOCAB_MAX = 1 << 20,
 };
 
 /* A pinned buffer and the last copy from or to it. */
@@ -482,6 +483,27 @@ static int examine(unsigned index, struct cudaDeviceProp *ret, struct err *err)
     return 0;
 }
 
+/* What the kernels are written for (cuda_ops.h). */
+static int check_shape(const struct device_shape *s, struct err *err)
+{
+    if (s->head_dim > K_CUDA_HEAD_MAX || s->head_dim % 8 != 0)
+        return err_set(err, ERR_INVALID,
+                       "heads of %u values are not supported on a GPU, only multiples of 8 up to "
+                       "%d; use --device=cpu",
+                       s->head_dim, K_CUDA_HEAD_MAX);
+    if (s->n_heads > K_CUDA_GROUP_MAX * s->n_kv_heads)
+        return err_set(err, ERR_INVALID,
+                       "%u heads on %u KV heads are not supported on a GPU, only up to %d on one; "
+                       "use --device=cpu",
+                       s->n_heads, s->n_kv_heads, K_CUDA_GROUP_MAX);
+    if (s->n_vocab >= VOCAB_MAX)
+        return err_set(err, ERR_INVALID,
+                       "a vocabulary of %u is not supported on a GPU, only below %d; use "
+                       "--device=cpu",
+                       s->n_vocab, VOCAB_MAX);
+    return 0;
+}
+
 static void take_arena(struct cuda *c, double fraction)
 {
     size_t free_bytes = 0, total = 0;
@@ -607,6 +629,8 @@ int device_cuda_new(const struct device_options *o, struct device **ret, struct 
     struct cuda *c;
     int r = examine(o->index, &prop, err);
 
+    if (r == 0)
+        r = check_shape(&o->shape, err);
     if (r < 0)
         return r;
     c = mem_calloc(1, sizeof(*c));

@@ -524,7 +524,8 @@ static int allocate(struct engine *e, struct err *err)
         return err_set(err, ERR_NO_MEMORY, "engine for %u sequences", n);
     for (uint32_t i = 0; i < n; i++)
         e->free_slots[e->n_free_slots++] = n - 1 - i;
-    return model_kv_init(e->o.model, e->o.n_blocks, err);
+    r = model_kv_init(e->o.model, e->o.n_blocks, err);
+    return r == 0 ? model_warm_up(e->o.model, err) : r;
 }
 
 static void destroy(struct engine *e)

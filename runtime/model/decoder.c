@@ -598,6 +598,11 @@ static const uint32_t buckets[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192,
 enum { N_BUCKETS = sizeof(buckets) / sizeof(buckets[0]) };
 _Static_assert(DECODER_STEPS *N_BUCKETS <= DEVICE_REPLAYS_MAX, "lists to keep");
 
+uint32_t decoder_kept_rows(const struct decoder *dec, unsigned i)
+{
+    return i < N_BUCKETS && device_keeps_lists(dec->device) ? buckets[i] : 0;
+}
+
 static bool is_decode(const struct decoder *dec, const struct step_plan *p)
 {
     return device_keeps_lists(dec->device) && p->n_tokens == p->n_seqs &&

@@ -30,6 +30,8 @@ uint64_t decoder_group_bytes(const struct decoder *dec, uint32_t group);
 int decoder_kv_init(struct decoder *dec, uint32_t group, uint32_t n_blocks,
                     struct err *err) MUST_CHECK;
 
+/* Sizes of decodes whose ops are kept, smallest first; 0: no more. */
+uint32_t decoder_kept_rows(const struct decoder *dec, unsigned i);
 /* Start the plan as step 'step' (0 .. DECODER_STEPS - 1), after all that was started before; the
  * plan stays until decoder_collect(), which gives ret_tokens[plan->n_samples]. */
 int decoder_submit(struct decoder *dec, unsigned step, const struct step_plan *plan,

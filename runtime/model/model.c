@@ -128,6 +128,51 @@ int model_kv_init(struct model *m, const uint32_t n_blocks[PLAN_GROUPS_MAX], str
     return 0;
 }
 
+/* Decodes of n sequences at position 0; what they write is nobody's. */
+static int warm_up_rows(struct model *m, uint32_t n, struct err *err)
+{
+    CLEANUP(mem_freep) struct plan_seq *seqs = mem_calloc(n, sizeof(*seqs));
+    CLEANUP(mem_freep) struct plan_sample *samples = mem_calloc(n, sizeof(*samples));
+    CLEANUP(mem_freep) int32_t *tokens = mem_calloc(n, sizeof(*tokens));
+    CLEANUP(mem_freep) int32_t *drawn = mem_calloc(n, sizeof(*drawn));
+    static const uint32_t block = 0;
+    struct step_plan plan = {.n_tokens = n,
+                             .n_seqs = n,
+                             .n_samples = n,
+                             .n_block_ids = 1,
+                             .tokens = tokens,
+                             .seqs = seqs,
+                             .samples = samples,
+                             .block_ids = &block};
+    struct model_ticket ticket;
+    int r;
+
+    if (!seqs || !samples || !tokens || !drawn)
+        return err_set(err, ERR_NO_MEMORY, "warm-up");
+    for (uint32_t i = 0; i < n; i++) {
+        seqs[i] = (struct plan_seq){.slot = i, .first_token = i, .n_tokens = 1, .sample = i};
+        for (uint32_t g = 0; g < PLAN_GROUPS_MAX; g++)
+            seqs[i].table_len[g] = 1;
+        samples[i] = (struct plan_sample){.slot = i, .top_p = 1};
+    }
+    r = model_submit(m, &plan, &ticket, err);
+    return r == 0 ? model_collect(m, ticket, drawn, err) : r;
+}
+
+int model_warm_up(struct model *m, struct err *err)
+{
+    const struct model_options *o = &m->options;
+    uint32_t most = o->slots_max < o->tokens_max ? o->slots_max : o->tokens_max, rows = 0;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && rows < most && ranks_kept_rows(m->ranks, i); i++) {
+        rows = ranks_kept_rows(m->ranks, i);
+        for (int step = 0; r == 0 && step < MODEL_STEPS; step++)
+            r = warm_up_rows(m, rows < most ? rows : most, err);
+    }
+    return r;
+}
+
 int model_submit(struct model *m, const struct step_plan *plan, struct model_ticket *ret,
                  struct err *err)
 {

@@ -81,6 +81,10 @@ static inline size_t model_block_ids_max(uint32_t n_groups, uint32_t slots_max,
 int model_kv_init(struct model *m, const uint32_t n_blocks[PLAN_GROUPS_MAX],
                   struct err *err) MUST_CHECK;
 
+/* Have a device that keeps lists of ops make them now, so that no request waits for it: after
+ * model_kv_init(), whose blocks it writes to, before the first step. */
+int model_warm_up(struct model *m, struct err *err) MUST_CHECK;
+
 /* Start a step.  The plan stays untouched until the ticket was collected; tickets are collected in
  * order, and at most MODEL_STEPS are out. */
 struct model_ticket {

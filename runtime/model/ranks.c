@@ -180,7 +180,7 @@ static int open_devices(struct ranks *r, const struct arch *a, const struct mode
             .memory_fraction = o->memory_fraction > 0 ? o->memory_fraction : MODEL_MEMORY_FRACTION,
             .timeout_ms = o->step_timeout_ms ? o->step_timeout_ms : MODEL_STEP_TIMEOUT_MS,
             .no_lists = o->no_graphs,
-            .shape = {DECODER_ROWS_MAX, a->n_heads, a->n_kv_heads, a->head_dim},
+            .shape = {DECODER_ROWS_MAX, a->n_heads, a->n_kv_heads, a->head_dim, a->n_vocab},
     };
     int result = 0;
 
@@ -218,21 +218,25 @@ static int join(struct ranks *r, const struct arch *a, const struct model_option
     return result;
 }
 
-static int load(struct ranks *r, const struct gguf *file, struct arch *a,
-                const struct model_options *o, struct err *err)
+/* Who computes what: known before any device is opened. */
+static int share_out(struct ranks *r, const struct gguf *file, struct arch *a, struct err *err)
 {
-    struct weights_rank to[COMMUNICATOR_RANKS_MAX];
     uint32_t head_block, ff_block;
     int result = weights_survey(file, a, &head_block, &ff_block, err);
 
-    for (unsigned i = 0; i < r->n && result == 0; i++) {
-        struct rank *k = &r->each[i];
+    for (unsigned i = 0; i < r->n && result == 0; i++)
+        result = shard_make(a, i, r->n, head_block, ff_block, &r->each[i].shard, err);
+    return result;
+}
 
-        result = shard_make(a, i, r->n, head_block, ff_block, &k->shard, err);
-        to[i] = (struct weights_rank){k->shard, k->device, k->weights};
-    }
-    if (result == 0)
-        result = join(r, a, o, err);
+static int load(struct ranks *r, const struct gguf *file, const struct arch *a,
+                const struct model_options *o, struct err *err)
+{
+    struct weights_rank to[COMMUNICATOR_RANKS_MAX];
+    int result = join(r, a, o, err);
+
+    for (unsigned i = 0; i < r->n; i++)
+        to[i] = (struct weights_rank){r->each[i].shard, r->each[i].device, r->each[i].weights};
     return result == 0 ? weights_load(file, a, to, r->n, o, err) : result;
 }
 
@@ -273,7 +277,9 @@ int ranks_new(const struct gguf *file, struct arch *arch, const struct model_opt
         if (!r->each[i].weights)
             return err_set(err, ERR_NO_MEMORY, "ranks");
     }
-    result = open_devices(r, arch, o, err);
+    result = share_out(r, file, arch, err);
+    if (result == 0)
+        result = open_devices(r, arch, o, err);
     if (result == 0)
         result = load(r, file, arch, o, err);
     if (result == 0)
@@ -315,6 +321,11 @@ const char *ranks_device_name(const struct ranks *r)
 unsigned ranks_count(const struct ranks *r)
 {
     return r->n;
+}
+
+uint32_t ranks_kept_rows(const struct ranks *r, unsigned i)
+{
+    return decoder_kept_rows(r->each[0].decoder, i);
 }
 
 bool ranks_run_behind(const struct ranks *r)

@@ -22,6 +22,8 @@ DEFINE_FREEP(ranks)
 
 const char *ranks_device_name(const struct ranks *r);
 unsigned ranks_count(const struct ranks *r);
+/* Decodes are padded to this many rows, the i-th; 0: there are no more, or nothing is kept. */
+uint32_t ranks_kept_rows(const struct ranks *r, unsigned i);
 /* Do submitted steps compute while the caller goes on? */
 bool ranks_run_behind(const struct ranks *r);
 uint64_t ranks_n_params(const struct ranks *r);

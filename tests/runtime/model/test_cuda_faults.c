@@ -175,6 +175,34 @@ static void a_hung_kernel_is_a_lost_device(void **state)
     tiny_release(&t);
 }
 
+/* After the warm-up decodes of up to slots_max sequences make no graph and take no memory. */
+static void nothing_is_made_after_the_warm_up(void **state)
+{
+    static const uint32_t n_blocks[PLAN_GROUPS_MAX] = {4, 4, 4, 4};
+    struct model_options o = {.device = "cuda", .slots_max = 3, .tokens_max = 16};
+    struct vgpu_counts warm, after;
+    struct model *m = NULL;
+    struct tiny t;
+    struct err err = {0};
+
+    (void)state;
+    tiny_init(&t, "nine");
+    assert_ok(model_new(t.gguf, &o, &m, &err), &err);
+    assert_ok(model_kv_init(m, n_blocks, &err), &err);
+    assert_ok(model_warm_up(m, &err), &err);
+    vgpu_stats(&warm);
+    assert_int_equal(warm.n_execs, 3 * MODEL_STEPS); /* for 1, 2 and up to 4 rows */
+    assert_ok(compute(m, &err), &err);
+    vgpu_stats(&after);
+    assert_int_equal(after.n_execs, warm.n_execs);
+    assert_int_equal(after.n_allocations, warm.n_allocations);
+    assert_int_equal(after.n_pinned, warm.n_pinned);
+    assert_int_equal(after.n_events, warm.n_events);
+    assert_true(after.n_replays > warm.n_replays);
+    model_free(m);
+    tiny_release(&t);
+}
+
 /* With VGPU_NCCL_LOSE=1,5 rank 1 never comes to the fifth collective: rank 0 waits until the
  * timeout, then everybody gives up. */
 static void a_lost_rank_is_a_lost_device(void **state)
