@@ -223,7 +223,9 @@ int main(void)
 {
     const struct CMUnitTest lost[] = {cmocka_unit_test(a_lost_rank_is_a_lost_device)};
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(every_call_may_fail), cmocka_unit_test(every_allocation_may_fail),
+            cmocka_unit_test(nothing_is_made_after_the_warm_up),
+            cmocka_unit_test(every_call_may_fail),
+            cmocka_unit_test(every_allocation_may_fail),
             cmocka_unit_test(every_call_may_fail_on_two_ranks),
             cmocka_unit_test(a_hung_kernel_is_a_lost_device), /* the device stays lost: last */
     };
