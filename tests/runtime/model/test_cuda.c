@@ -8,41 +8,16 @@
 
 #include <math.h>
 
-#include "tests/kernels/kernel_data.h"
 #include "tests/runtime/model/tiny_model.h"
 
-enum { N = 90, ROWS = N + 20, VOCAB_MAX = 70, SEQS = 5, STEPS = 10, BLOCKS_A_SLOT = 5 };
+enum { VOCAB_MAX = 70, SEQS = 5, STEPS = 10, BLOCKS_A_SLOT = 5 };
 
 /* Of the largest logit: queries and keys are float16, products of more than 8 rows tf32. */
 static const float tolerance = 1e-2F;
 
-static void fill_tokens(int32_t *tokens, uint32_t n, uint32_t seed)
-{
-    struct random r = {seed};
-
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = (int32_t)(random_u32(&r) % 50);
-}
-
-/* A prefill in two chunks, the second beside another sequence's first: 50 rows, then 60. */
-static void two_steps(struct model *m, float *out)
-{
-    int32_t tokens[N];
-    struct tiny_seq first = {.slot = 1, .n_tokens = 50};
-    struct tiny_seq second[] = {{.slot = 1, .n_tokens = N - 50, .start_pos = 50},
-                                {.slot = 3, .n_tokens = 20}};
-
-    fill_tokens(tokens, N, 11);
-    first.tokens = tokens;
-    second[0].tokens = tokens + 50;
-    second[1].tokens = tokens;
-    tiny_logits(m, &first, 1, out);
-    tiny_logits(m, second, 2, out + (size_t)50 * model_info(m)->n_vocab);
-}
-
 static void check_logits(const char *arch, unsigned ranks_max)
 {
-    static float want[ROWS * VOCAB_MAX], got[ROWS * VOCAB_MAX];
+    static float want[TINY_ROWS * VOCAB_MAX], got[TINY_ROWS * VOCAB_MAX];
     struct tiny t;
     struct model *m;
     float largest = 0;
@@ -50,8 +25,8 @@ static void check_logits(const char *arch, unsigned ranks_max)
 
     tiny_init(&t, arch);
     m = tiny_model(&t, "ref", 2);
-    n = (size_t)ROWS * model_info(m)->n_vocab;
-    two_steps(m, want);
+    n = (size_t)TINY_ROWS * model_info(m)->n_vocab;
+    tiny_two_chunks(m, want);
     model_free(m);
     for (size_t i = 0; i < n; i++)
         largest = fmaxf(largest, fabsf(want[i]));
@@ -60,7 +35,7 @@ static void check_logits(const char *arch, unsigned ranks_max)
 
         m = tiny_ranks(&t, "cuda", n_ranks);
         assert_non_null(strstr(model_info(m)->device, "cuda"));
-        two_steps(m, got);
+        tiny_two_chunks(m, got);
         for (size_t i = 0; i < n; i++)
             worst = fmaxf(worst, isfinite(got[i]) ? fabsf(want[i] - got[i]) : INFINITY);
         print_message("%s, %u ranks: %.1e of the largest logit\n", arch, n_ranks,
@@ -95,7 +70,7 @@ static void decode(const struct tiny *t, const char *device, unsigned n_ranks, b
     struct err err;
 
     for (uint32_t i = 0; i < SEQS; i++) {
-        fill_tokens(prompts[i], 20, i + 1);
+        tiny_tokens(prompts[i], 20, i + 1);
         memcpy(prefill + (size_t)i * 20, prompts[i], sizeof(prompts[i]));
         next[i] = PLAN_TOKEN_LAST_SAMPLE;
         samples[i] = (struct plan_sample){.slot = i, .top_p = 1};
@@ -143,7 +118,7 @@ static void check_draws(const struct tiny *t, int32_t drawn[SEQS][STEPS])
         int32_t tokens[20 + STEPS];
         struct tiny_seq seq = {.slot = i, .tokens = tokens, .n_tokens = 20 + STEPS};
 
-        fill_tokens(tokens, 20, i + 1);
+        tiny_tokens(tokens, 20, i + 1);
         memcpy(tokens + 20, drawn[i], STEPS * sizeof(*tokens));
         tiny_logits(m, &seq, 1, logits);
         for (uint32_t s = 0; s < STEPS; s++) {

@@ -7,10 +7,9 @@
 #include <math.h>
 
 #include "runtime/model/shard.h"
-#include "tests/kernels/kernel_data.h"
 #include "tests/runtime/model/tiny_model.h"
 
-enum { N = 90, VOCAB_MAX = 70, RANKS_MAX = 8 };
+enum { VOCAB_MAX = 70, RANKS_MAX = 8 };
 
 static struct arch arch_with(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
                              uint32_t n_ff)
@@ -84,34 +83,9 @@ static void shards_cover_the_model(void **state)
     }
 }
 
-static void fill_tokens(int32_t *tokens, uint32_t n)
-{
-    struct random r = {11};
-
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = (int32_t)(random_u32(&r) % 50);
-}
-
-/* In two chunks, the second beside another sequence's first. */
-static void two_steps(struct model *m, float *out)
-{
-    int32_t tokens[N];
-    struct tiny_seq first = {.slot = 1, .n_tokens = 50};
-    struct tiny_seq second[] = {{.slot = 1, .n_tokens = N - 50, .start_pos = 50},
-                                {.slot = 3, .n_tokens = 20}};
-
-    fill_tokens(tokens, N);
-    first.tokens = tokens;
-    second[0].tokens = tokens + 50;
-    second[1].tokens = tokens;
-    tiny_logits(m, &first, 1, out);
-    tiny_logits(m, second, 2, out + (size_t)50 * model_info(m)->n_vocab);
-}
-
 static void check_ranks(const char *arch, const char *device, float tolerance)
 {
-    enum { ROWS = N + 20 };
-    static float want[ROWS * VOCAB_MAX], got[ROWS * VOCAB_MAX];
+    static float want[TINY_ROWS * VOCAB_MAX], got[TINY_ROWS * VOCAB_MAX];
     struct tiny t;
     struct model *m;
     float largest = 0;
@@ -119,15 +93,15 @@ static void check_ranks(const char *arch, const char *device, float tolerance)
 
     tiny_init(&t, arch);
     m = tiny_model(&t, device, 2);
-    n = (size_t)ROWS * model_info(m)->n_vocab;
-    two_steps(m, want);
+    n = (size_t)TINY_ROWS * model_info(m)->n_vocab;
+    tiny_two_chunks(m, want);
     model_free(m);
     for (size_t i = 0; i < n; i++)
         largest = fmaxf(largest, fabsf(want[i]));
     for (unsigned n_ranks = 2; n_ranks <= 3; n_ranks++) {
         m = tiny_ranks(&t, device, n_ranks);
         assert_int_equal(model_info(m)->n_ranks, n_ranks);
-        two_steps(m, got);
+        tiny_two_chunks(m, got);
         for (size_t i = 0; i < n; i++)
             if (!(fabsf(want[i] - got[i]) <= tolerance * largest))
                 fail_msg("%s on %u ranks of %s: %g, want %g", arch, n_ranks, device, (double)got[i],
@@ -160,7 +134,7 @@ static void draw_ahead(const struct tiny *t, const char *device, unsigned n_rank
     struct model_ticket tickets[2];
     struct err err;
 
-    fill_tokens(prompt, 7);
+    tiny_tokens(prompt, 7, 11);
     for (uint32_t i = 0; i <= n_steps; i++) {
         struct plan_seq *s = &seqs[i % 2];
 

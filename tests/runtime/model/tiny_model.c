@@ -240,3 +240,26 @@ void tiny_step(struct model *m, const struct tiny_seq *seqs, uint32_t n_seqs, in
     assert_ok(model_submit(m, &b.plan, &ticket, &err), &err);
     assert_ok(model_collect(m, ticket, ret_tokens, &err), &err);
 }
+
+void tiny_tokens(int32_t *tokens, uint32_t n, uint32_t seed)
+{
+    struct random r = {seed};
+
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = (int32_t)(random_u32(&r) % 50);
+}
+
+void tiny_two_chunks(struct model *m, float *ret_logits)
+{
+    int32_t tokens[TINY_N];
+    struct tiny_seq first = {.slot = 1, .tokens = tokens, .n_tokens = TINY_FIRST};
+    struct tiny_seq second[] = {{.slot = 1,
+                                 .tokens = tokens + TINY_FIRST,
+                                 .n_tokens = TINY_N - TINY_FIRST,
+                                 .start_pos = TINY_FIRST},
+                                {.slot = 3, .tokens = tokens, .n_tokens = TINY_OTHER}};
+
+    tiny_tokens(tokens, TINY_N, 11);
+    tiny_logits(m, &first, 1, ret_logits);
+    tiny_logits(m, second, 2, ret_logits + (size_t)TINY_FIRST * model_info(m)->n_vocab);
+}

@@ -41,4 +41,10 @@ struct tiny_seq {
 };
 /* Sequence in slot s has blocks 5 s .. 5 s + 4 (160 positions), in an order of its own. */
 void tiny_logits(struct model *m, const struct tiny_seq *seqs, uint32_t n_seqs, float *ret_logits);
+/* Seeded tokens that every tiny vocabulary has. */
+void tiny_tokens(int32_t *tokens, uint32_t n, uint32_t seed);
+/* A prefill of TINY_N tokens in two chunks, the second beside another sequence's first 20: their
+ * logits in this order, TINY_ROWS rows. */
+enum { TINY_N = 90, TINY_FIRST = 50, TINY_OTHER = 20, TINY_ROWS = TINY_N + TINY_OTHER };
+void tiny_two_chunks(struct model *m, float *ret_logits);
 void tiny_step(struct model *m, const struct tiny_seq *seqs, uint32_t n_seqs, int32_t *ret_tokens);
