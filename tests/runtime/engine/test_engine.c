@@ -13,6 +13,7 @@ enum { N = 16, PROMPT_MAX = 90, OUTPUT = 40, SEQS_MAX = 8, TOKENS_MAX = 48 };
 /* Every test runs both ways: a step at a time, and the next one submitted before this one is known.
  */
 static bool runs_ahead;
+static unsigned n_ranks = 1;
 
 /* An engine on a seeded model, with n_blocks in every group. */
 struct rig {
@@ -30,7 +31,8 @@ static void rig_start(struct rig *rig, const char *arch, const char *device, uin
                                .n_threads = 2,
                                .slots_max = SEQS_MAX,
                                .tokens_max = TOKENS_MAX,
-                               .context_max = TINY_CONTEXT};
+                               .context_max = TINY_CONTEXT,
+                               .n_ranks = n_ranks};
     struct inbox_options io = {.requests_max = 64, .tokens_max = 1 << 20};
     struct engine_options eo = {
             .sequences_max = SEQS_MAX, .tokens_max = TOKENS_MAX, .runs_ahead = runs_ahead};
@@ -314,6 +316,65 @@ static void a_full_queue_says_so(void **state)
     assert_int_equal(told.tokens, 91);
 }
 
+/* Each token of an answer is the reference's best after what came before it, or nearly: a GPU
+ * rounds, and by how much depends on the batch. */
+static void check_answer(struct model *reference, const struct request *r)
+{
+    enum { VOCAB_MAX = 70 };
+    static float logits[(PROMPT_MAX + OUTPUT) * VOCAB_MAX];
+    uint32_t n = r->n_prompt + OUTPUT, n_vocab = model_info(reference)->n_vocab;
+    struct tiny_seq seq = {.tokens = r->tokens, .n_tokens = n};
+
+    tiny_logits(reference, &seq, 1, logits);
+    for (uint32_t t = r->n_prompt; t < n; t++) {
+        const float *row = logits + (size_t)(t - 1) * n_vocab;
+        float best = row[0], largest = 0;
+
+        for (uint32_t v = 0; v < n_vocab; v++) {
+            best = row[v] > best ? row[v] : best;
+            largest = row[v] * row[v] > largest * largest ? row[v] : largest;
+        }
+        if (best - row[r->tokens[t]] > 0.02F * (largest < 0 ? -largest : largest))
+            fail_msg("token %u of an answer is %g below the best", t,
+                     (double)(best - row[r->tokens[t]]));
+    }
+}
+
+/* Prefill chunks beside decodes, a step ahead, with blocks for two or three of eight. */
+static void check_on_gpu(const char *arch, unsigned ranks)
+{
+    struct request *r[N];
+    struct model *reference;
+    struct rig rig;
+
+    n_ranks = ranks;
+    rig_start(&rig, arch, "cuda", 11);
+    for (uint32_t i = 0; i < N; i++) {
+        r[i] = make_request(&rig, i, OUTPUT);
+        r[i]->sampling = (struct sampling){.top_p = 1};
+        send(&rig, r[i]);
+    }
+    reference = tiny_model(&rig.tiny, "ref", 1);
+    for (uint32_t i = 0; i < N; i++) {
+        await(r[i]);
+        assert_int_equal(request_finish(r[i]), FINISH_LENGTH);
+        check_answer(reference, r[i]);
+        request_unref(r[i]);
+    }
+    assert_true(metric_get(rig.metrics->preemptions) > 0);
+    assert_idle(&rig, N);
+    model_free(reference);
+    rig_stop(&rig);
+}
+
+static void answers_on_a_gpu_follow_the_reference(void **state)
+{
+    (void)state;
+    check_on_gpu("nine", 1);
+    check_on_gpu("nine", 2);
+    check_on_gpu("gemma3", 1);
+}
+
 static int run_ahead(void **state)
 {
     (void)state;
@@ -321,8 +382,11 @@ static int run_ahead(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest on_gpu[] = {
+            cmocka_unit_test(answers_on_a_gpu_follow_the_reference),
+    };
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(batches_and_preemption_change_no_token_llama),
             cmocka_unit_test(batches_and_preemption_change_no_token_gemma3),
@@ -332,6 +396,8 @@ int main(void)
             cmocka_unit_test(a_full_queue_says_so),
     };
 
+    if (argc == 2 && strcmp(argv[1], "cuda") == 0)
+        return cmocka_run_group_tests_name("on a GPU", on_gpu, run_ahead, NULL);
     return cmocka_run_group_tests_name("a step at a time", tests, NULL, NULL) +
            cmocka_run_group_tests_name("a step ahead", tests, run_ahead, NULL);
 }
