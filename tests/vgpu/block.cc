@@ -19,8 +19,13 @@
  * near as its 128-byte alignment allows; what is left is poisoned under AddressSanitizer and else
  * filled and looked at afterwards.  Before each block it is all ones: NaN, or -1.
  *
- * What this cannot see: weak memory order (a missing fence), and two threads that change the same
- * word without an atomic between the same two waits.
+ * ldmatrix has all lanes of the warp meet, as it does on a GPU, but orders no memory: of every 16
+ * bytes it is known who copied them by cp.async, who read them by ldmatrix, and how many barriers
+ * that thread had passed then, so that a read of another thread's copy, or a copy over what was
+ * read, without a barrier in between is found although it gives the right result.
+ *
+ * What this cannot see: weak memory order otherwise (a missing fence), and two threads that change
+ * the same word without an atomic between the same two waits.
  */
 #include "block.h"
 
@@ -59,8 +64,24 @@ struct pending_copy {
     unsigned group;
 };
 
+/* Barriers that a thread has passed. */
+struct passed {
+    unsigned any; /* of its warp, or of the block */
+    unsigned block;
+};
+
+/* What cp.async or ldmatrix did last to 16 bytes of shared memory. */
+struct use {
+    unsigned by; /* thread + 1; 0: nobody yet */
+    passed when;
+};
+struct piece {
+    use copied, read;
+};
+
 struct fiber {
     uint3 tid;
+    struct passed passed;
     unsigned index, lane;
     state is;
     const char *op; /* what it waits for; for whom, from where */
@@ -94,6 +115,7 @@ struct runner {
     unsigned char *shared;
     std::vector<std::unique_ptr<fiber>> fibers;
     std::vector<warp> warps;
+    std::vector<piece> pieces; /* of shared memory */
     unsigned n_threads, n_live, n_at_barrier;
     unsigned ready_warps;
     uint64_t random;
@@ -242,6 +264,7 @@ void prepare_shared(runner &r)
     memset(r.shared + r.call->shared_bytes, SLACK, r.shared_slack);
     poison(start, size_t(r.shared - start));
     poison(r.shared + r.call->shared_bytes, r.shared_slack);
+    r.pieces.assign(rounded / 16, {});
 }
 
 void check_slack(runner &r)
@@ -273,6 +296,7 @@ void prepare(runner &r, const kernel_call &call, unsigned index)
         fiber &f = *r.fibers[i];
         f.tid = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
         f.n_groups = 0;
+        f.passed = {};
         r.warps[i / WARP].alive |= 1u << f.lane;
         set_ready(f);
     }
@@ -406,6 +430,13 @@ void sync_block(int line)
     if (++mine->n_at_barrier == mine->n_live)
         open_barrier();
     to_scheduler();
+    f.passed.any++;
+    f.passed.block++;
+}
+
+void pass_warp_barrier()
+{
+    mine->running->passed.any++;
 }
 
 void maybe_yield()
@@ -465,6 +496,37 @@ void check_global(const void *p, size_t n, const char *op)
         fail("%s: %p is not %zu-byte aligned", op, p, n);
 }
 
+namespace
+{
+piece &piece_at(const unsigned char *at)
+{
+    return mine->pieces[size_t(at - mine->shared) / 16];
+}
+
+use now(const fiber &f)
+{
+    return {f.index + 1, f.passed};
+}
+
+/* Is there a barrier of both between what was done and what the thread does now? Threads that pass
+ * the same barriers count them alike. */
+bool comes_after(const fiber &f, const use &u)
+{
+    bool one_warp = u.by != 0 && (u.by - 1) / WARP == f.index / WARP;
+    return u.by == 0 || f.passed.block > u.when.block || (one_warp && f.passed.any > u.when.any);
+}
+} // namespace
+
+void load_row(const void *row, unsigned lane)
+{
+    const fiber &f = mine->lane_of(mine->running->index / WARP, lane);
+    piece &p = piece_at(static_cast<const unsigned char *>(row));
+    if (!comes_after(f, p.copied))
+        fail("ldmatrix: no barrier orders what lane %u points to after the cp.async of thread %u",
+             lane, p.copied.by - 1);
+    p.read = now(f);
+}
+
 /* The hardware may write at any time from now to the wait: here the old bytes are gone now, the
  * new ones come at the wait, and the source is read then. */
 void copy_async(void *shared, const void *global, bool valid)
@@ -473,6 +535,9 @@ void copy_async(void *shared, const void *global, bool valid)
     check_shared(shared, 16, "cp.async");
     if (valid)
         check_global(global, 16, "cp.async");
+    piece &p = piece_at(static_cast<unsigned char *>(shared));
+    if (!comes_after(f, p.read))
+        fail("cp.async: no barrier orders it after the ldmatrix that read the same bytes");
     memset(shared, 0xff, 16);
     f.copies.push_back({static_cast<unsigned char *>(shared),
                         static_cast<const unsigned char *>(global), valid, f.n_groups});
@@ -490,11 +555,13 @@ void copy_async_wait(unsigned n_pending)
     for (const pending_copy &c : f.copies) {
         if (c.group + n_pending >= f.n_groups) { /* also those not yet committed */
             f.copies[n_kept++] = c;
-        } else if (c.valid) {
-            memcpy(c.to, c.from, 16);
-        } else {
-            memset(c.to, 0, 16);
+            continue;
         }
+        if (c.valid)
+            memcpy(c.to, c.from, 16);
+        else
+            memset(c.to, 0, 16);
+        piece_at(c.to).copied = now(f);
     }
     f.copies.resize(n_kept);
 }

@@ -238,8 +238,18 @@ __global__ void k_bad_mask(int kind)
         __shfl_sync(0xffu, lane, 20);
 }
 
-__global__ void k_bad_ldmatrix()
+__global__ void k_bad_ldmatrix(const float *x, int kind)
 {
+    unsigned char *mine = ptx_shared() + 16 * threadIdx.x;
     uint32_t r[4];
-    ptx_ldmatrix_x4(r, ptx_shared() + 16 * threadIdx.x + 8);
+    for (int round = 0; round < 2; round++) {
+        ptx_cp_async16(mine, x + 4 * threadIdx.x, true);
+        ptx_cp_async_commit();
+        ptx_cp_async_wait<0>();
+        if (kind != 1)
+            __syncwarp();
+        ptx_ldmatrix_x4(r, kind == 0 ? mine + 8 : mine);
+        if (kind != 2)
+            __syncwarp();
+    }
 }

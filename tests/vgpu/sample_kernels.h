@@ -38,4 +38,5 @@ __global__ void k_bad_shared(unsigned at);
 __global__ void
 k_bad_barrier(int kind);              /* 0 two lines meet, 1 half of the block, a shuffle waits */
 __global__ void k_bad_mask(int kind); /* 0 own lane missing, 1 ended lane, 2 other source lane */
-__global__ void k_bad_ldmatrix();
+/* 0 rows not aligned, 1 no barrier after the copy of others, 2 no barrier before the next copy */
+__global__ void k_bad_ldmatrix(const float *x, int kind);

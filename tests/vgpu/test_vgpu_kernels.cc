@@ -345,7 +345,17 @@ static void bad_source_lane()
 
 static void bad_ldmatrix()
 {
-    run_bad(4096, k_bad_ldmatrix);
+    run_bad(4096, k_bad_ldmatrix, (const float *)device_floats(256), 0);
+}
+
+static void bad_read_of_copy()
+{
+    run_bad(4096, k_bad_ldmatrix, (const float *)device_floats(256), 1);
+}
+
+static void bad_copy_over_read()
+{
+    run_bad(4096, k_bad_ldmatrix, (const float *)device_floats(256), 2);
 }
 
 /* A copy that waits behind a kernel that hangs, while its memory is given back. */
@@ -394,6 +404,8 @@ static const std::vector<bad_case> BAD = {
         {"pinned-gone", bad_pinned_gone, "its pinned memory", nullptr},
         {"device-gone", bad_device_gone, "its device memory", nullptr},
         {"ldmatrix", bad_ldmatrix, "is not 16-byte aligned", nullptr},
+        {"read-of-copy", bad_read_of_copy, "after the cp.async of thread", nullptr},
+        {"copy-over-read", bad_copy_over_read, "after the ldmatrix that read", nullptr},
 };
 
 static void test_bugs_are_found(void **)

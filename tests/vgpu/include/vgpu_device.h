@@ -43,7 +43,8 @@ constexpr unsigned WARP = 32, ALL_LANES = 0xffffffffu;
 
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void sync_block(int line);
-void maybe_yield(); /* at atomics and fences: other threads may run in between */
+void pass_warp_barrier(); /* the running thread has */
+void maybe_yield();       /* at atomics and fences: other threads may run in between */
 
 /* One lane's arrival: the slots of all lanes when it is the last, else NULL. */
 void *const *collective_arrive(unsigned mask, const char *op, int line, void *slot);
@@ -137,6 +138,7 @@ inline void __syncwarp(unsigned mask = vgpu::ALL_LANES, int line = __builtin_LIN
 {
     char nothing = 0;
     vgpu::collective(mask, "__syncwarp", line, nothing, [](auto) {});
+    vgpu::pass_warp_barrier();
 }
 
 template <class T>

@@ -17,6 +17,8 @@ namespace vgpu
 void check_shared(const void *p, size_t n, const char *op);
 /* One that must not, and be aligned to n. */
 void check_global(const void *p, size_t n, const char *op);
+/* Lane 'lane' of the running warp gives ldmatrix this row. */
+void load_row(const void *row, unsigned lane);
 void copy_async(void *shared, const void *global, bool valid);
 void copy_async_commit();
 void copy_async_wait(unsigned n_pending);
@@ -29,6 +31,8 @@ template <bool transposed> void load_matrices(uint32_t r[4], const void *row, in
     } mine{static_cast<const unsigned char *>(row), r};
     check_shared(row, 16, "ldmatrix");
     collective(ALL_LANES, transposed ? "ldmatrix.trans" : "ldmatrix", line, mine, [](auto slot) {
+        for (unsigned lane = 0; lane < WARP; lane++)
+            load_row(slot(lane).row, lane);
         for (unsigned m = 0; m < 4; m++) {
             uint16_t tile[8][8];
             for (unsigned i = 0; i < 8; i++)
