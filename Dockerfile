@@ -32,9 +32,10 @@ ENTRYPOINT ["/usr/bin/penstock-runtime"]
 FROM build AS build-cuda
 RUN scripts/setup.sh cuda \
     && cmake --preset cuda && cmake --build build/cuda -t penstock-runtime \
-    && toolkit=$(scripts/cuda.sh) \
-    && mkdir -p /nvidia/lib /nvidia/doc \
-    && cp "$toolkit/nccl/lib/libnccl.so.2" /nvidia/lib/ \
+    && toolkit=$(scripts/cuda.sh) && blas=$(scripts/cuda.sh blas) \
+    && mkdir -p /nvidia/lib /nvidia/doc/nvidia_cublas \
+    && cp "$toolkit/nccl/lib/libnccl.so.2" "$blas/libcublasLt.so.13" /nvidia/lib/ \
+    && cp "$blas/License.txt" /nvidia/doc/nvidia_cublas/ \
     && cp -r "$toolkit"/licences/nvidia_nccl_* "$toolkit"/licences/nvidia_cuda_runtime-* /nvidia/doc/
 
 FROM base AS runtime-cuda

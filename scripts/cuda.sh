@@ -3,7 +3,9 @@
 # Finds a CUDA toolkit to compile with and prints its folder (bin/nvcc, include/, the libraries): a
 # system's, when its nvcc is 13 or later; else one made of NVIDIA's Python wheels in the cache, once
 # a version of the list below.  No GPU and no driver are needed.
-#   scripts/cuda.sh
+#   scripts/cuda.sh          the toolkit
+#   scripts/cuda.sh blas     a folder with libcublasLt.so.13 and its licence: nothing is compiled or
+#                            linked with it, the image for GPUs carries it
 set -eu
 
 # nvcc, crt and nvvm are one compiler and carry one version; the rest is of the same release.
@@ -20,6 +22,25 @@ major_of() {
     "$1" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p'
 }
 
+blas=13.0.2.14
+if [ "${1:-}" = blas ]; then
+    folder=$cache/cublas-$blas
+    if [ ! -d "$folder" ]; then
+        say "getting cuBLAS $blas, about 420 MB"
+        mkdir -p "$cache"
+        work=$(mktemp -d "$cache/cublas-new.XXXXXX")
+        trap 'rm -rf "$work"' EXIT
+        python3 -m venv --without-pip "$work/venv"
+        python3 -m pip --python "$work/venv/bin/python" install --quiet --disable-pip-version-check --no-deps \
+            "nvidia-cublas==$blas" >&2
+        mkdir "$work/blas"
+        mv "$work"/venv/lib/python3*/site-packages/nvidia/cu13/lib/libcublasLt.so.13 "$work/blas/"
+        cp "$work"/venv/lib/python3*/site-packages/nvidia_cublas-*.dist-info/licenses/License.txt "$work/blas/"
+        mv -T "$work/blas" "$folder" 2>/dev/null || [ -d "$folder" ]
+    fi
+    echo "$folder"
+    exit 0
+fi
 if system=$(command -v nvcc) && [ "$(major_of "$system")" -ge 13 ]; then
     system=$(readlink -f "$system")
     echo "${system%/bin/nvcc}"

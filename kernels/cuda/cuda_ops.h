@@ -67,6 +67,16 @@ size_t k_cuda_packed_bytes(enum k_type type, uint32_t n_in, uint32_t n_out);
  * aligned to 4 bytes for float32, to 2 for the rest. */
 int k_cuda_pack(const struct k_cuda *c, const struct k_pack *a);
 
+/* A packed matrix of float16 or bfloat16 is row-major, as libraries read it: this many values from
+ * one row to the next, those beyond n_in zero. */
+static inline uint32_t k_cuda_row_stride(uint32_t n_in)
+{
+    return (n_in + K_GROUP - 1) / K_GROUP * K_GROUP;
+}
+/* Rows [n_rows][n] of float32 as bfloat16, 'stride' values from one row to the next. */
+int k_cuda_round(const struct k_cuda *c, const float *x, uint32_t n, uint32_t n_rows, void *out,
+                 uint32_t stride);
+
 int k_cuda_embed(const struct k_cuda *c, const struct k_embed *a);
 int k_cuda_norm(const struct k_cuda *c, const struct k_norm *a);
 int k_cuda_norm_add(const struct k_cuda *c, const struct k_norm_add *a);

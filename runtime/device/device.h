@@ -26,6 +26,7 @@ struct device_shape {
     uint32_t n_kv_heads;
     uint32_t head_dim;
     uint32_t n_vocab;
+    uint32_t row_max; /* values of the longest row a matmul reads */
 };
 
 struct device_options {

@@ -15,6 +15,9 @@
  * Copies of a step's inputs are made before the replay, outside of the graph, from pinned memory
  * that is not touched again before its event.
  *
+ * Products of bfloat16 matrices with many rows go to cuBLASLt when it is there; they are
+ * compute-bound, and its kernels use the tensor cores better than ours (kernels/cuda/gemm.cu).
+ *
  * Errors of the GPU are for good: the first one is kept, whatever is asked for later gets it, and
  * waiting ends.  Waiting polls, so that a kernel that never ends and a rank that is lost are seen:
  * after the timeout the group of ranks is aborted and the device is lost.
@@ -33,6 +36,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "runtime/device/blas.h"
 #include "runtime/device/cpu_count.h"
 #include "runtime/device/device_kind.h"
 #include "runtime/device/pool.h"
@@ -47,6 +51,8 @@ enum {
     LOGIT_ROWS = 64,
     READERS_MAX = 8,
     VOCAB_MAX = 1 << 20,
+    BLAS_ROWS_MIN = 64, /* products of fewer rows wait for memory: our own kernels' case */
+    BLAS_WORKSPACE = 32 << 20,
 };
 
 /* A pinned buffer and the last copy from or to it. */
@@ -63,6 +69,9 @@ struct cuda {
     uint64_t timeout_ms;
     cudaStream_t stream;
     struct k_cuda k;
+    struct blas *blas; /* NULL: the library is not there, our kernels do it all */
+    void *blas_workspace;
+    void *rounded; /* [rows_max][row_max] bfloat16: what its products read */
     char *arena;
     size_t arena_bytes;
     size_t arena_used;
@@ -361,7 +370,55 @@ static void collective(struct cuda *c, enum device_op op, const void *args)
         c->failed = err;
 }
 
-static int launch(const struct cuda *c, enum device_op op, const void *args)
+/* One matrix by the library; false: it has no kernel for it. */
+static bool multiply(struct cuda *c, const struct k_matmul *a, uint32_t m)
+{
+    struct blas_product p = {.x = c->rounded,
+                             .w = a->w[m]->data,
+                             .y = a->out[m],
+                             .n_rows = a->n_rows,
+                             .n_in = a->in.n,
+                             .n_out = a->w[m]->n_out,
+                             .x_stride = k_cuda_row_stride(a->in.n),
+                             .w_stride = k_cuda_row_stride(a->in.n),
+                             .add = a->add,
+                             .stream = c->stream,
+                             .workspace = c->blas_workspace,
+                             .workspace_bytes = BLAS_WORKSPACE};
+    struct err err = {0};
+    int r = blas_multiply(c->blas, &p, &err);
+
+    if (r < 0 && r != -ERR_NOT_FOUND && works(c))
+        c->failed = err;
+    return r != -ERR_NOT_FOUND;
+}
+
+/* bfloat16 matrices with many rows go to the library, all else to our kernels. */
+static int product(struct cuda *c, const struct k_matmul *a)
+{
+    struct k_matmul rest = *a;
+    bool is_rounded = false;
+    int code = cudaSuccess;
+
+    if (!c->blas || a->n_rows < BLAS_ROWS_MIN)
+        return k_cuda_matmul(&c->k, a);
+    rest.n_mats = 0;
+    for (uint32_t m = 0; m < a->n_mats && code == cudaSuccess; m++) {
+        bool is_theirs = a->w[m]->type == K_BF16;
+
+        if (is_theirs && !is_rounded)
+            code = k_cuda_round(&c->k, a->in.f32, a->in.n, a->n_rows, c->rounded,
+                                k_cuda_row_stride(a->in.n));
+        is_rounded = is_rounded || is_theirs;
+        if (code == cudaSuccess && is_theirs && multiply(c, a, m))
+            continue;
+        rest.w[rest.n_mats] = a->w[m];
+        rest.out[rest.n_mats++] = a->out[m];
+    }
+    return code == cudaSuccess && rest.n_mats > 0 ? k_cuda_matmul(&c->k, &rest) : code;
+}
+
+static int launch(struct cuda *c, enum device_op op, const void *args)
 {
     switch (op) {
     case OP_EMBED:
@@ -371,7 +428,7 @@ static int launch(const struct cuda *c, enum device_op op, const void *args)
     case OP_NORM_ADD:
         return k_cuda_norm_add(&c->k, args);
     case OP_MATMUL:
-        return k_cuda_matmul(&c->k, args);
+        return product(c, args);
     case OP_ANGLES:
         return k_cuda_angles(&c->k, args);
     case OP_STORE:
@@ -548,7 +605,7 @@ static void forget(struct cuda *c)
         c->pinned = next;
     }
     pool_free(c->readers);
-    mem_free(c);
+    mem_free(c); /* the library, too, may wait for the GPU: left alone */
 }
 
 static void cuda_free(struct device *d)
@@ -574,12 +631,29 @@ static void cuda_free(struct device *d)
         mem_free(c->pinned);
         c->pinned = next;
     }
+    blas_free(c->blas);
     if (c->arena)
         (void)cudaFree(c->arena);
     if (c->stream)
         (void)cudaStreamDestroy(c->stream);
     pool_free(c->readers);
     mem_free(c);
+}
+
+/* Without the library all is computed, too; the device's name says so. */
+static int open_blas(struct cuda *c, const struct device_shape *s, struct err *err)
+{
+    size_t row_bytes = k_cuda_row_stride(s->row_max) * sizeof(uint16_t);
+    size_t n = strlen(c->base.name);
+    int r = blas_new(&c->blas, err);
+
+    if (r == -ERR_UNAVAILABLE) {
+        (void)snprintf(c->base.name + n, sizeof(c->base.name) - n, ", no cuBLASLt");
+        return 0;
+    }
+    if (r == 0)
+        r = cuda_alloc(&c->base, BLAS_WORKSPACE, &c->blas_workspace, err);
+    return r == 0 ? cuda_alloc(&c->base, s->rows_max * row_bytes, &c->rounded, err) : r;
 }
 
 static int open_gpu(struct cuda *c, const struct device_options *o, struct err *err)
@@ -605,7 +679,9 @@ static int open_gpu(struct cuda *c, const struct device_options *o, struct err *
     for (int i = 0; i < 2 && r == 0; i++)
         r = pinned_new(c, STAGE_BYTES, &c->stages[i], err);
     c->k.scratch_bytes = k_cuda_scratch_bytes(&shape);
-    return r == 0 ? cuda_alloc(&c->base, c->k.scratch_bytes, &c->k.scratch, err) : r;
+    if (r == 0)
+        r = cuda_alloc(&c->base, c->k.scratch_bytes, &c->k.scratch, err);
+    return r == 0 ? open_blas(c, &o->shape, err) : r;
 }
 
 int device_cuda_new(const struct device_options *o, struct device **ret, struct err *err)

@@ -170,6 +170,14 @@ int ranks_logits(struct ranks *r, const struct step_plan *plan, float *ret_logit
 
 /* making them */
 
+static uint32_t longest_row(const struct arch *a)
+{
+    uint32_t heads = a->n_heads * a->head_dim;
+    uint32_t n = a->width > heads ? a->width : heads;
+
+    return n > a->n_ff ? n : a->n_ff;
+}
+
 static int open_devices(struct ranks *r, const struct arch *a, const struct model_options *o,
                         struct err *err)
 {
@@ -180,7 +188,12 @@ static int open_devices(struct ranks *r, const struct arch *a, const struct mode
             .memory_fraction = o->memory_fraction > 0 ? o->memory_fraction : MODEL_MEMORY_FRACTION,
             .timeout_ms = o->step_timeout_ms ? o->step_timeout_ms : MODEL_STEP_TIMEOUT_MS,
             .no_lists = o->no_graphs,
-            .shape = {DECODER_ROWS_MAX, a->n_heads, a->n_kv_heads, a->head_dim, a->n_vocab},
+            .shape = {.rows_max = DECODER_ROWS_MAX,
+                      .n_heads = a->n_heads,
+                      .n_kv_heads = a->n_kv_heads,
+                      .head_dim = a->head_dim,
+                      .n_vocab = a->n_vocab,
+                      .row_max = longest_row(a)},
     };
     int result = 0;
 

@@ -190,6 +190,7 @@ static void nothing_is_made_after_the_warm_up(void **state)
     assert_ok(model_new(t.gguf, &o, &m, &err), &err);
     assert_ok(model_kv_init(m, n_blocks, &err), &err);
     assert_ok(model_warm_up(m, &err), &err);
+    assert_null(strstr(model_info(m)->device, "no cuBLASLt"));
     vgpu_stats(&warm);
     assert_int_equal(warm.n_execs, 3 * MODEL_STEPS); /* for 1, 2 and up to 4 rows */
     assert_ok(compute(m, &err), &err);

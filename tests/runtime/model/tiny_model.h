@@ -45,6 +45,6 @@ void tiny_logits(struct model *m, const struct tiny_seq *seqs, uint32_t n_seqs, 
 void tiny_tokens(int32_t *tokens, uint32_t n, uint32_t seed);
 /* A prefill of TINY_N tokens in two chunks, the second beside another sequence's first 20: their
  * logits in this order, TINY_ROWS rows. */
-enum { TINY_N = 90, TINY_FIRST = 50, TINY_OTHER = 20, TINY_ROWS = TINY_N + TINY_OTHER };
+enum { TINY_N = 90, TINY_FIRST = 70, TINY_OTHER = 20, TINY_ROWS = TINY_N + TINY_OTHER };
 void tiny_two_chunks(struct model *m, float *ret_logits);
 void tiny_step(struct model *m, const struct tiny_seq *seqs, uint32_t n_seqs, int32_t *ret_tokens);
