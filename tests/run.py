@@ -116,7 +116,7 @@ def asan():
 def tsan():
     """Everything that has threads; the rest cannot race."""
     return [*configure_and_build("tsan"),
-            ctest("tsan", "-R", "http|core|metrics|gpu|api|pool|device|engine|invariance|operator")]
+            ctest("tsan", "-R", "http|core|metrics|gpu|api|pool|device|engine|invariance|ranks|communicator|operator")]
 
 
 GPU_TESTS = "test_vgpu|test_cuda|test_model_cuda"
