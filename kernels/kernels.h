@@ -184,9 +184,10 @@ struct k_span {
     uint32_t position; /* of the first row; the next row's is one more */
 };
 
-/* out[r][h] = softmax(scale x q . k) v over the positions that row r sees: its own and before, at
- * most 'window' of them (0: all).  Online softmax (arXiv:1805.02867) over KV blocks at absolute
- * positions.  Items: spans x n_kv_heads. */
+/* out[r][h] = softmax(cap(scale x q . k)) v over the positions that row r sees: its own and before,
+ * at most 'window' of them (0: all).  Online softmax (arXiv:1805.02867) over KV blocks at absolute
+ * positions.  cap(s) = soft_cap x tanh(s / soft_cap) keeps scores within +-soft_cap (Gemma 2,
+ * arXiv:2408.00118).  Items: spans x n_kv_heads. */
 struct k_attend {
     const float *q; /* [n_rows][n_heads x head_dim] */
     float *out;     /* the same shape */
@@ -197,6 +198,7 @@ struct k_attend {
     uint32_t n_heads; /* a multiple of kv.n_kv_heads: heads h x G .. share KV head h */
     uint32_t window;
     float scale;
+    float soft_cap; /* 0: none */
     struct k_kv kv;
 };
 

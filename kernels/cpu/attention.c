@@ -7,9 +7,10 @@
  * float32 once, on the stack, and used by all rows and heads of the item.
  *
  * Per query and block: 32 scores (keys are stored transposed, so a lane is a position and a score
- * is a plain chain of fma over the head's dimensions), the running maximum, 32 weights, then the
- * values scaled in (lanes are dimensions, one fma a position).  Blocks lie at absolute positions
- * and the chain is the same for every row, so a row's bits do not depend on its span.
+ * is a plain chain of fma over the head's dimensions), capped where the model asks for it, the
+ * running maximum, 32 weights, then the values scaled in (lanes are dimensions, one fma a
+ * position).  Blocks lie at absolute positions and the chain is the same for every row, so a row's
+ * bits do not depend on its span.
  */
 #include <math.h>
 #include <string.h>
@@ -79,6 +80,16 @@ static inline __attribute__((always_inline)) void score(const float *k, const fl
             lanes_store(s[u] + (size_t)j * LANES, lanes_mul(sum[u][j], lanes_all(scale)));
 }
 
+static void cap_scores(float *s, float cap)
+{
+    for (int j = 0; j < VECTORS; j++) {
+        lanes x = lanes_load(s + (size_t)j * LANES);
+
+        x = lanes_tanh(lanes_div(x, lanes_all(cap)));
+        lanes_store(s + (size_t)j * LANES, lanes_mul(x, lanes_all(cap)));
+    }
+}
+
 /* Scores to weights relative to the new maximum; lanes outside lo .. hi become 0.  Returns what
  * the sum so far must be scaled by. */
 static float weigh(struct query *u, float *s, uint32_t lo, uint32_t hi)
@@ -133,12 +144,17 @@ static void blend(float *out, const float *v, uint32_t n, uint32_t stride, const
 }
 
 /* Take the block's scores of a query into its sum. */
-static void query_tile(struct query *u, const struct tile *t, uint32_t base, uint32_t n, float *s)
+static void query_tile(const struct k_attend *a, struct query *u, const struct tile *t,
+                       uint32_t base, float *s)
 {
+    uint32_t n = a->kv.head_dim;
     uint32_t lo = u->from > base ? u->from - base : 0;
     uint32_t hi = u->to - base < K_BLOCK - 1 ? u->to - base : K_BLOCK - 1;
-    float scale = weigh(u, s, lo, hi);
+    float scale;
 
+    if (a->soft_cap != 0)
+        cap_scores(s, a->soft_cap);
+    scale = weigh(u, s, lo, hi);
     for (uint32_t d = 0; d < n; d += WIDTH) {
         if (n - d >= WIDTH) /* the constant lets the sums stay in registers */
             blend(u->out + d, t->v + d, WIDTH, n, s, lo, hi, scale);
@@ -153,9 +169,10 @@ static bool sees(const struct query *u, uint32_t base)
 }
 
 /* All queries that see the block, two at a time. */
-static void queries_tile(struct query *queries, uint32_t n_queries, const struct tile *t,
-                         uint32_t base, uint32_t n, float scale)
+static void queries_tile(const struct k_attend *a, struct query *queries, uint32_t n_queries,
+                         const struct tile *t, uint32_t base)
 {
+    uint32_t n = a->kv.head_dim;
     struct query *pair[2];
     const float *q[2];
     float s[2][K_BLOCK];
@@ -167,15 +184,15 @@ static void queries_tile(struct query *queries, uint32_t n_queries, const struct
             pair[n_pair++] = &queries[i];
         }
         if (n_pair == 2) {
-            score(t->k, q, 2, n, scale, s);
-            query_tile(pair[0], t, base, n, s[0]);
-            query_tile(pair[1], t, base, n, s[1]);
+            score(t->k, q, 2, n, a->scale, s);
+            query_tile(a, pair[0], t, base, s[0]);
+            query_tile(a, pair[1], t, base, s[1]);
             n_pair = 0;
         }
     }
     if (n_pair == 1) {
-        score(t->k, q, 1, n, scale, s);
-        query_tile(pair[0], t, base, n, s[0]);
+        score(t->k, q, 1, n, a->scale, s);
+        query_tile(a, pair[0], t, base, s[0]);
     }
 }
 
@@ -211,7 +228,7 @@ static void attend_heads(const struct k_attend *a, const struct k_span *span, ui
         }
     for (uint32_t b = from / K_BLOCK; b <= last / K_BLOCK; b++) {
         load_tile(&a->kv, blocks[b], kv_head, t);
-        queries_tile(queries, n_queries, t, b * K_BLOCK, n, a->scale);
+        queries_tile(a, queries, n_queries, t, b * K_BLOCK);
     }
     for (uint32_t i = 0; i < n_queries; i++)
         finish(&queries[i], n);

@@ -146,6 +146,18 @@ __device__ __forceinline__ void score_block(const __half *queries, const __half 
     }
 }
 
+/* cap x tanh(score / cap), of scores that are in base 2.  1 - 2 / (1 + e^2x) loses 2^-23 of cap
+ * near 0, far below what queries in float16 lose. */
+__device__ __forceinline__ void cap_scores(float cap, float scores[4][4])
+{
+#pragma unroll
+    for (uint32_t j = 0; j < 4; j++)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            scores[j][i] = cap * LOG2_E -
+                           __fdividef(cap * (2 * LOG2_E), 1 + exp2f(scores[j][i] * (2 / cap)));
+}
+
 /* Scores into weights, the state scaled to the new greatest score.  block: its number. */
 template <uint32_t HD>
 __device__ __forceinline__ void weigh(const struct sight &sight, uint32_t block, float scores[4][4],

@@ -19,6 +19,7 @@
  *
  * Bytes: 4 n_kv_heads head_dim a position (keys and values, float16); 8 + 4 head_dim a split and
  * head.  Flops: 4 x 16 / group times what group heads need, on tensor cores that idle otherwise.
+ * A soft cap costs an exponential and a reciprocal a score, again on units that wait for memory.
  * Bound: memory bandwidth, when three blocks' buffers (head_dim 128: 3 x 70 KiB) are in flight.
  * Shared memory: the query tile, then 4 x 2 x 32 x (HD + 8) halves, HD = 64, 128, 256.
  *
@@ -103,6 +104,8 @@ attend_part(const struct k_attend &a, const uint32_t *blocks, const struct part 
             copy_block<HD>(a, blocks, kv_head, next, a.kv.k_offset, p.first, p.last, keys, lane,
                            WARP);
         ptx_cp_async_commit();
+        if (a.soft_cap != 0)
+            cap_scores(a.soft_cap, scores);
         weigh<HD>(sight, b, scores, s);
         ptx_cp_async_wait<1>();
         __syncwarp(all_lanes);

@@ -113,8 +113,11 @@ static void scores(const struct k_attend *a, const float *keys, const float *q, 
     for (uint32_t i = 0; i < a->kv.head_dim; i++)
         for (uint32_t p = 0; p < K_BLOCK; p++)
             s[p] += q[i] * keys[(size_t)i * K_BLOCK + p];
-    for (uint32_t p = 0; p < K_BLOCK; p++)
+    for (uint32_t p = 0; p < K_BLOCK; p++) {
         s[p] *= a->scale;
+        if (a->soft_cap != 0)
+            s[p] = a->soft_cap * tanhf(s[p] / a->soft_cap);
+    }
 }
 
 /* One head of one row that sees the positions from .. to. */

@@ -12,6 +12,7 @@
 
 struct bench {
     struct attention_shape s;
+    float soft_cap;
     struct k_kv kv;
     uint32_t *blocks;
     struct k_seq seq;
@@ -101,6 +102,7 @@ static float *attend(const struct k_ops *ops, const struct bench *b, uint32_t sp
                          .n_heads = s.n_heads,
                          .window = s.window,
                          .scale = 0.3F,
+                         .soft_cap = b->soft_cap,
                          .kv = b->kv};
 
     for (uint32_t r = 0; r < s.n_rows; r += span_rows)
@@ -113,30 +115,69 @@ static float *attend(const struct k_ops *ops, const struct bench *b, uint32_t sp
     return out;
 }
 
+static void check_shape(size_t i, float soft_cap)
+{
+    struct bench b = bench_new(attention_shapes[i]);
+    size_t n = (size_t)b.s.n_rows * b.s.n_heads * b.s.head_dim;
+    CLEANUP(mem_freep) float *want = NULL;
+    CLEANUP(mem_freep) float *first = NULL;
+
+    b.soft_cap = soft_cap;
+    fill(&b, false);
+    want = attend(k_ref_ops(), &b, K_SPAN_ROWS);
+    first = attend(k_cpu_ops(0), &b, K_SPAN_ROWS);
+    for (size_t j = 0; j < n; j++)
+        if (!(fabsf(first[j] - want[j]) <= 2e-6F))
+            fail_msg("shape %zu, cap %g, %zu: %g, want %g", i, (double)soft_cap, j,
+                     (double)first[j], (double)want[j]);
+    for (unsigned k = 0; k_cpu_ops(k); k++)
+        for (uint32_t rows = 1; rows <= K_SPAN_ROWS; rows += 5) {
+            float *other = attend(k_cpu_ops(k), &b, rows);
+
+            assert_memory_equal(first, other, n * sizeof(*first));
+            mem_free(other);
+        }
+    bench_free(&b);
+}
+
 static void equals_the_reference(void **state)
 {
     (void)state;
     for (size_t i = 0; i < n_attention_shapes; i++) {
-        struct bench b = bench_new(attention_shapes[i]);
-        size_t n = (size_t)b.s.n_rows * b.s.n_heads * b.s.head_dim;
-        float *want;
-        float *first;
+        check_shape(i, 0);
+        check_shape(i, 50);
+        check_shape(i, 0.5F); /* most scores are beyond it */
+    }
+}
 
-        fill(&b, false);
-        want = attend(k_ref_ops(), &b, K_SPAN_ROWS);
-        first = attend(k_cpu_ops(0), &b, K_SPAN_ROWS);
-        for (size_t j = 0; j < n; j++)
-            if (!(fabsf(first[j] - want[j]) <= 2e-6F))
-                fail_msg("shape %zu, %zu: %g, want %g", i, j, (double)first[j], (double)want[j]);
-        for (unsigned k = 0; k_cpu_ops(k); k++)
-            for (uint32_t rows = 1; rows <= K_SPAN_ROWS; rows += 5) {
-                float *other = attend(k_cpu_ops(k), &b, rows);
+/* Two positions, by the formula, in doubles. */
+static void cap_is_a_tanh(void **state)
+{
+    static const float caps[] = {0, 50, 2, 1e-3F};
 
-                assert_memory_equal(first, other, n * sizeof(*first));
-                mem_free(other);
-            }
-        mem_free(want);
-        mem_free(first);
+    (void)state;
+    for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
+        struct bench b = bench_new((struct attention_shape){1, 1, 8, 1, 1, 0});
+        double s[2] = {0, 0};
+        CLEANUP(mem_freep) float *out = NULL;
+
+        b.soft_cap = caps[i];
+        for (size_t j = 0; j < 16; j++) {
+            b.angles[j] = j % 8 < 4; /* no turn: cosines 1, sines 0 */
+            b.q[j] *= 10;
+        }
+        fill(&b, true);
+        for (size_t j = 0; j < 16; j++)
+            s[j / 8] += (double)0.3F * (double)b.q[8 + j % 8] * (double)b.k[j];
+        for (size_t j = 0; j < 2 && caps[i] != 0; j++)
+            s[j] = (double)caps[i] * tanh(s[j] / (double)caps[i]);
+        out = attend(k_ref_ops(), &b, 1);
+        for (size_t j = 0; j < 8; j++) {
+            double second = 1 / (1 + exp(s[0] - s[1]));
+            double want = (1 - second) * (double)b.v[j] + second * (double)b.v[8 + j];
+
+            assert_true(fabs((double)out[j] - want) < 2e-6);
+        }
         bench_free(&b);
     }
 }
@@ -215,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(equals_the_reference),
+            cmocka_unit_test(cap_is_a_tanh),
             cmocka_unit_test(stores_are_equal),
             cmocka_unit_test(reference_keeps_float32),
     };

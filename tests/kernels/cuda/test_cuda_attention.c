@@ -23,6 +23,7 @@ enum { SEQS_MAX = 4 };
 struct bench {
     struct gpu g;
     struct attention_shape s; /* start and n_rows: of sequence 0 */
+    float soft_cap;
     uint32_t n_seqs;
     uint32_t starts[SEQS_MAX];
     uint32_t rows[SEQS_MAX];
@@ -298,6 +299,7 @@ static void check_spans(struct bench *b, uint32_t span_rows)
                          .n_heads = b->s.n_heads,
                          .window = b->s.window,
                          .scale = 0.3F,
+                         .soft_cap = b->soft_cap,
                          .kv = b->kv};
 
     memset(want, 0xff, n * sizeof(float));
@@ -333,6 +335,27 @@ static void equals_the_reference(void **state)
         check_spans(&b, K_SPAN_ROWS);
         if (s.n_rows < 10)
             check_spans(&b, 1);
+        bench_free(&b);
+    }
+}
+
+/* Scores far below the cap, about it, and beyond it; blocks half seen, which hold no numbers. */
+static void soft_caps(void **state)
+{
+    static const float caps[] = {50, 2, 0.5F, 1e-3F};
+    static const uint32_t dims[] = {64, 128, 256, 72};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
+        struct bench b = bench_new((struct attention_shape){4, 2, dims[i], 40, 5, 33}, 4);
+
+        b.soft_cap = caps[i];
+        make_data(&b);
+        for (size_t j = 0; j < (size_t)b.n * 4 * dims[i]; j++)
+            b.q[j] *= 4;
+        store(&b, K_ROPE_HALVES, dims[i] / 2, NULL);
+        check_spans(&b, K_SPAN_ROWS);
+        check_spans(&b, 1);
         bench_free(&b);
     }
 }
@@ -441,6 +464,7 @@ int main(void)
             cmocka_unit_test(stores),
             cmocka_unit_test(padding_is_not_stored),
             cmocka_unit_test(equals_the_reference),
+            cmocka_unit_test(soft_caps),
             cmocka_unit_test(groups_and_heads),
             cmocka_unit_test(splits),
             cmocka_unit_test(window_reads_nothing_behind),
