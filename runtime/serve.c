@@ -424,9 +424,16 @@ static void leave(struct server *s)
     }
 }
 
+/* Tells every client; the engine must still run to end its requests. */
+static void end_clients(struct server *s)
+{
+    api_free(s->api);
+    s->api = NULL;
+}
+
 static void tear_down(struct server *s)
 {
-    api_free(s->api); /* tells every client; the engine must still run to end its requests */
+    end_clients(s);
     if (s->inbox)
         inbox_close(s->inbox);
     engine_free(s->engine);
@@ -460,11 +467,12 @@ static void write_termination_log(const struct err *err)
 /* With what the GPU itself says, which reaches the service's status. */
 static int device_failed(struct server *s, struct err *err)
 {
+    const char *why = engine_failure(s->engine)->msg;
     char what[160];
 
     if (s->gpu && gpu_last_error(s->gpu, XID_WAIT_MS, what, sizeof(what)))
-        return err_set(err, ERR_DEVICE, "the device failed: %s", what);
-    return err_set(err, ERR_DEVICE, "the device failed");
+        return err_set(err, ERR_DEVICE, "the device failed: %s: %s", what, why);
+    return err_set(err, ERR_DEVICE, "the device failed: %s", why);
 }
 
 static int serve(struct server *s, struct err *err)
@@ -511,6 +519,7 @@ static int run(struct server *s)
     r = serve(s, &err);
     if (r) {
         health_set_phase(&s->health, HEALTH_FAILED);
+        end_clients(s);
         log_error(s->logger, "cannot serve", F_ERR(&err));
         write_termination_log(&err);
     } else {

@@ -71,6 +71,8 @@ static const char *own_reason(const char *message)
     static const struct {
         const char *word, *reason;
     } table[] = {
+            {": Xid ", "GPUError"}, /* the device failed, and it says of what */
+            {"the device failed", "DeviceFailed"},
             {": 401", "SourceUnauthorized"},
             {": 403", "SourceUnauthorized"},
             {"HTTP 401", "SourceUnauthorized"},
@@ -83,7 +85,6 @@ static const char *own_reason(const char *message)
             {"connect", "SourceUnreachable"},
             {"timed out", "SourceUnreachable"},
             {"private", "SourceRefused"},
-            {": Xid ", "GPUError"},
     };
 
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

@@ -37,6 +37,7 @@ struct engine {
     struct engine_options o;
     pthread_t thread;
     atomic_bool abort, device_lost;
+    struct err failure; /* written once, before health says it */
     atomic_uint n_in_engine;
     uint32_t n_groups;
     struct kv_pool *pools[PLAN_GROUPS_MAX];
@@ -420,7 +421,8 @@ static void lose_device(struct engine *e, const struct err *err)
 {
     log_error(e->o.logger, "the device failed; every request ends and the pod must restart",
               F_ERR(err));
-    atomic_store(&e->device_lost, true);
+    if (!atomic_exchange(&e->device_lost, true))
+        e->failure = *err;
     health_set_phase(e->o.health, HEALTH_FAILED);
     metric_set(e->o.metrics->ready, 0);
 }
@@ -569,6 +571,11 @@ void engine_abort(struct engine *e)
 {
     atomic_store(&e->abort, true);
     inbox_wake(e->o.inbox);
+}
+
+const struct err *engine_failure(const struct engine *e)
+{
+    return &e->failure;
 }
 
 uint32_t engine_in_progress(const struct engine *e)

@@ -35,6 +35,8 @@ int engine_start(const struct engine_options *o, struct engine **ret, struct err
 void engine_abort(struct engine *e);
 /* 0 only when no request is left, in the engine or on its way to it.  Any thread. */
 uint32_t engine_in_progress(const struct engine *e);
+/* Why the device failed: of use once health says HEALTH_FAILED.  Any thread. */
+const struct err *engine_failure(const struct engine *e);
 /* The inbox must be closed.  Aborts what is left, joins the thread. */
 void engine_free(struct engine *e);
 DEFINE_FREEP(engine)

@@ -298,8 +298,12 @@ static void explains_pods(void **state)
              POD_FAILING, "SourceNotFound", "container \"runtime\": m.gguf: No such file"},
             {RUNTIME("\"restartCount\":2,\"state\":{\"waiting\":{\"reason\":\"CrashLoopBackOff\"}},"
                      "\"lastState\":{\"terminated\":{\"exitCode\":1,\"message\":"
-                     "\"the device failed: GPU 1 (GPU-0f): Xid 79\"}}"),
+                     "\"the device failed: GPU 1 (GPU-0f): Xid 79: GPU 1: it timed out\"}}"),
              POD_FAILING, "GPUError", "GPU 1 (GPU-0f): Xid 79"},
+            {RUNTIME("\"restartCount\":2,\"state\":{\"waiting\":{\"reason\":\"CrashLoopBackOff\"}},"
+                     "\"lastState\":{\"terminated\":{\"exitCode\":1,\"message\":"
+                     "\"the device failed: GPU 0: the launch timed out\"}}"),
+             POD_FAILING, "DeviceFailed", "GPU 0: the launch timed out"},
             {RUNTIME("\"state\":{\"waiting\":{\"reason\":\"ImagePullBackOff\",\"message\":"
                      "\"Back-off pulling image \\\"i:1\\\": ErrImagePull: no such tag\"}}"),
              POD_FAILING, "ImagePull", "cannot be pulled: no such tag"},
