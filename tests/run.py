@@ -127,19 +127,24 @@ def cuda_build():
             pytest("ptxas", "tests/cuda/test_ptxas.py", env={"PENSTOCK_BUILD": str(ROOT / "build/cuda")})]
 
 
+def soak(preset, seconds):
+    return pytest("soak", "tests/cuda/test_soak.py",
+                  env={"PENSTOCK_BUILD": str(ROOT / f"build/{preset}"), "SOAK_SECONDS": str(seconds)})
+
+
 def gpu():
     """The CUDA kernels by NVIDIA's compiler, and everything above them on the virtual GPU: a cut."""
-    return [*cuda_build(), *configure_and_build("vgpu"), ctest("vgpu", "-R", GPU_TESTS)]
+    return [*cuda_build(), *configure_and_build("vgpu"), ctest("vgpu", "-R", GPU_TESTS), soak("vgpu", 10)]
 
 
 def gpu_full():
-    """Every call failed, both real models, the kernels and models under the sanitizers as well."""
+    """Every call failed, both real models; kernels, models and 5 minutes of traffic under the sanitizers."""
     every = {"CUDA_FAULT_STRIDE": "1"}
     return [*cuda_build(), *configure_and_build("vgpu"), *models(),
             ctest("vgpu", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400, env=every),
             pytest("real models", "tests/cuda/test_models.py", timeout=3600),
             *configure_and_build("vgpu-asan"),
-            ctest("vgpu-asan", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400),
+            ctest("vgpu-asan", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400), soak("vgpu-asan", 300),
             *configure_and_build("release"), *configure_and_build("cuda", ["penstock-runtime"]),
             Step("images", ["scripts/image.sh", "cuda"]), pytest("image", "tests/cuda/test_image.py")]
 

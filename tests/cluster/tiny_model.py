@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a GGUF file of a small seeded model that answers with nonsense: 2 layers of llama's kind,
-9 heads on 3 KV heads, a token for each byte. Small enough for a GPU that is emulated.
+9 heads on 3 KV heads, a token for each byte. Small enough for a GPU that is emulated. Bytes that cannot be
+printed have logits of 0, so that its answers are text, a letter a token.
 
     tiny_model.py OUT.gguf
 """
@@ -12,6 +13,7 @@ import sys
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FF, CONTEXT = 2, 160, 9, 3, 16, 160, 256
 END = 256  # the token after those of the bytes
+PRINTED = {*range(0x20, 0x7f), END}
 VOCAB = 257
 U32, F32, STRING, ARRAY = 4, 6, 8, 9  # kinds of values
 TENSOR_F32, TENSOR_F16 = 0, 1
@@ -69,13 +71,15 @@ def shapes():
             yield f"blk.{i}.{name}", n_in, n_out
 
 
-def tensor(seeded, n_in, n_out):
+def tensor(seeded, name, n_in, n_out):
     """Dimensions, type, bytes; rows keep the length of what they are multiplied with."""
     if n_out == 0:
         return [n_in], TENSOR_F32, struct.pack(f"<{n_in}f", *(seeded.uniform(0.5, 1.5) for _ in range(n_in)))
     limit = (3 / n_in) ** 0.5
-    n = n_in * n_out
-    return [n_in, n_out], TENSOR_F16, struct.pack(f"<{n}e", *(seeded.uniform(-limit, limit) for _ in range(n)))
+    rows = [struct.pack(f"<{n_in}e", *(seeded.uniform(-limit, limit) for _ in range(n_in))) for _ in range(n_out)]
+    if name == "output":
+        rows = [row if i in PRINTED else bytes(len(row)) for i, row in enumerate(rows)]
+    return [n_in, n_out], TENSOR_F16, b"".join(rows)
 
 
 def pad(data):
@@ -86,7 +90,7 @@ def write(out, seed=1):
     seeded = random.Random(seed)
     infos, data = [], b""
     for name, n_in, n_out in shapes():
-        dimensions, kind, numbers = tensor(seeded, n_in, n_out)
+        dimensions, kind, numbers = tensor(seeded, name, n_in, n_out)
         infos.append(string(f"{name}.weight") + struct.pack(f"<I{len(dimensions)}QIQ", len(dimensions), *dimensions,
                                                             kind, len(data)))
         data += pad(numbers)
