@@ -88,23 +88,32 @@ struct k_embed {
     uint32_t n_rows;
 };
 
-/* out = x / sqrt(mean(x^2) + eps) x weight (root mean square norm, arXiv:1910.07467).  Items:
- * rows.  row_ids picks the rows of x; NULL: row r is row r. */
+/* norm(x) = (x - m) / sqrt(mean((x - m)^2) + eps) x weight + bias, m being 0 or mean(x). */
+enum k_norm_kind {
+    K_NORM_RMS,  /* m = 0: root mean square norm, arXiv:1910.07467 */
+    K_NORM_LAYER /* m = mean(x): layer norm, arXiv:1607.06450 */
+};
+
+/* out = norm(x).  Items: rows.  row_ids picks the rows of x; NULL: row r is row r. */
 struct k_norm {
     const float *x; /* [..][n] */
     const uint32_t *row_ids;
+    enum k_norm_kind kind;
     const float *weight; /* [n]; NULL: no norm, only pack the rows into out */
+    const float *bias;   /* [n]; NULL: none.  Not read without a weight */
     float eps;
     uint32_t n;
     uint32_t n_rows;
     struct k_act out;
 };
 
-/* x += norm(y) x weight (weight NULL: x += y).  Items: rows. */
+/* x += norm(y) (weight NULL: x += y).  Items: rows. */
 struct k_norm_add {
     float *x;       /* [n_rows][n] */
     const float *y; /* [n_rows][n] */
+    enum k_norm_kind kind;
     const float *weight;
+    const float *bias; /* as in k_norm */
     float eps;
     uint32_t n;
     uint32_t n_rows;

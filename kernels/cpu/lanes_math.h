@@ -64,6 +64,16 @@ static inline lanes lanes_load_some(const float *p, uint32_t n)
     return lanes_load(buffer);
 }
 
+/* x in the first n lanes, zeros beyond. */
+static inline lanes lanes_first(float x, uint32_t n)
+{
+    float buffer[LANES] = {0};
+
+    for (uint32_t i = 0; i < n && i < LANES; i++)
+        buffer[i] = x;
+    return lanes_load(buffer);
+}
+
 static inline lanes lanes_load_up_to(const float *p, uint32_t n)
 {
     return n >= LANES ? lanes_load(p) : lanes_load_some(p, n);

@@ -74,38 +74,88 @@ static void pack_group(const struct k_act *out, uint32_t r, uint32_t i, struct g
     out->total[at] = isfinite(most) ? (int32_t)lanes_sum(total) : 0;
 }
 
-/* 1 / sqrt(mean(x^2) + eps) */
-static float norm_factor(const float *x, uint32_t n, float eps)
+static float sum_of(struct group g)
 {
-    struct group sums = {{lanes_all(0), lanes_all(0), lanes_all(0), lanes_all(0)}};
-    float sum;
+    return lanes_sum(lanes_add(lanes_add(g.v[0], g.v[1]), lanes_add(g.v[2], g.v[3])));
+}
 
-    for (uint32_t i = 0; i < n; i += K_GROUP) {
+/* x - middle for each of n values; what is beyond stays 0. */
+static struct group centred(struct group g, float middle, uint32_t n)
+{
+    for (uint32_t j = 0; j < VECTORS; j++) {
+        uint32_t first = j * LANES;
+
+        if (first + LANES <= n)
+            g.v[j] = lanes_sub(g.v[j], lanes_all(middle));
+        else if (first < n)
+            g.v[j] = lanes_sub(g.v[j], lanes_first(middle, n - first));
+    }
+    return g;
+}
+
+/* What is taken off a row's values, and what they are then multiplied by. */
+struct normer {
+    float middle;
+    float factor;
+};
+
+static struct normer normer_of(enum k_norm_kind kind, const float *x, uint32_t n, float eps)
+{
+    const struct group zeros = {{lanes_all(0), lanes_all(0), lanes_all(0), lanes_all(0)}};
+    struct group sums = zeros;
+    struct normer m = {0, 0};
+
+    for (uint32_t i = 0; i < n && kind == K_NORM_LAYER; i += K_GROUP) {
         struct group g = load(x + i, at_most(n - i, K_GROUP));
+
+        for (int j = 0; j < VECTORS; j++)
+            sums.v[j] = lanes_add(sums.v[j], g.v[j]);
+    }
+    m.middle = sum_of(sums) / (float)n;
+    sums = zeros;
+    for (uint32_t i = 0; i < n; i += K_GROUP) {
+        uint32_t n_group = at_most(n - i, K_GROUP);
+        struct group g = centred(load(x + i, n_group), m.middle, n_group);
 
         for (int j = 0; j < VECTORS; j++)
             sums.v[j] = lanes_fma(g.v[j], g.v[j], sums.v[j]);
     }
-    sum = lanes_sum(lanes_add(lanes_add(sums.v[0], sums.v[1]), lanes_add(sums.v[2], sums.v[3])));
-    return 1 / sqrtf(sum / (float)n + eps);
+    m.factor = 1 / sqrtf(sum_of(sums) / (float)n + eps);
+    return m;
+}
+
+/* n values of a row, normed; bias NULL: none (adding zeros would turn -0 into 0). */
+static struct group normed(struct normer m, struct group g, const float *weight, const float *bias,
+                           uint32_t n)
+{
+    struct group w = load(weight, n);
+
+    g = centred(g, m.middle, n);
+    for (int j = 0; j < VECTORS; j++)
+        g.v[j] = lanes_mul(lanes_mul(g.v[j], lanes_all(m.factor)), w.v[j]);
+    if (bias) {
+        struct group b = load(bias, n);
+
+        for (int j = 0; j < VECTORS; j++)
+            g.v[j] = lanes_add(g.v[j], b.v[j]);
+    }
+    return g;
 }
 
 void LANES_NAME(k_norm)(const struct k_norm *a, uint32_t first, uint32_t end)
 {
     for (uint32_t r = first; r < end; r++) {
         const float *x = a->x + (size_t)(a->row_ids ? a->row_ids[r] : r) * a->n;
-        lanes factor = lanes_all(a->weight ? norm_factor(x, a->n, a->eps) : 1);
+        struct normer m = {0, 0};
 
+        if (a->weight)
+            m = normer_of(a->kind, x, a->n, a->eps);
         for (uint32_t i = 0; i < a->n; i += K_GROUP) {
             uint32_t n = at_most(a->n - i, K_GROUP);
             struct group g = load(x + i, n);
 
-            if (a->weight) {
-                struct group w = load(a->weight + i, n);
-
-                for (int j = 0; j < VECTORS; j++)
-                    g.v[j] = lanes_mul(lanes_mul(g.v[j], factor), w.v[j]);
-            }
+            if (a->weight)
+                g = normed(m, g, a->weight + i, a->bias ? a->bias + i : NULL, n);
             pack_group(&a->out, r, i / K_GROUP, g, n);
         }
     }
@@ -116,19 +166,17 @@ void LANES_NAME(k_norm_add)(const struct k_norm_add *a, uint32_t first, uint32_t
     for (uint32_t r = first; r < end; r++) {
         float *x = a->x + (size_t)r * a->n;
         const float *y = a->y + (size_t)r * a->n;
-        lanes factor = lanes_all(a->weight ? norm_factor(y, a->n, a->eps) : 1);
+        struct normer m = {0, 0};
 
+        if (a->weight)
+            m = normer_of(a->kind, y, a->n, a->eps);
         for (uint32_t i = 0; i < a->n; i += K_GROUP) {
             uint32_t n = at_most(a->n - i, K_GROUP);
             struct group gx = load(x + i, n);
             struct group gy = load(y + i, n);
 
-            if (a->weight) {
-                struct group w = load(a->weight + i, n);
-
-                for (int j = 0; j < VECTORS; j++)
-                    gy.v[j] = lanes_mul(lanes_mul(gy.v[j], factor), w.v[j]);
-            }
+            if (a->weight)
+                gy = normed(m, gy, a->weight + i, a->bias ? a->bias + i : NULL, n);
             for (int j = 0; j < VECTORS; j++)
                 gx.v[j] = lanes_add(gx.v[j], gy.v[j]);
             store(x + i, gx, n);

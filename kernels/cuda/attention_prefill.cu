@@ -14,8 +14,8 @@
  * read the same cache).  Flops: 4 head_dim a pair of query row and position.  Bound: tensor cores
  * for groups of 4 and more; for 1 and 2, L2 bandwidth.  With 2048 rows attention is a twentieth of
  * an 8 B model's flops.  A soft cap makes one special function a score three: on an A100 3 / 16 of
- * a multiprocessor's cycle, beside 1 / 4 for the score's products (head_dim 128). Shared memory: a
- * query tile a warp and 2 x 2 x 32 x (HD + 8) halves, HD = 64, 128, 256.
+ * a multiprocessor's cycle, beside 1 / 4 for the score's products (head_dim 128).
+ * Shared memory: a query tile a warp and 2 x 2 x 32 x (HD + 8) halves, HD = 64, 128, 256.
  *
  * occupancy: prefill threads=128 shared=101376 blocks=1
  */

@@ -4,8 +4,10 @@
  *
  * norm, norm_add   One block of 256 threads a row, thread i takes values i, i + 256, ...; a first
  *                  pass sums squares (warp shuffles, then one float a warp in shared memory), a
- *                  second scales.  Both passes read the row; the second finds it in L1 or L2.
- *                  Bytes a row: norm 8 n (+ 4 n of weights, which stay in L2), norm_add 12 n.
+ *                  second scales.  Layer norm finds the mean in a pass of its own before, since
+ *                  mean(x^2) - mean(x)^2 cancels.  All passes read the row; from the second on it
+ *                  is in L1 or L2.  Bytes a row: norm 8 n (+ 4 n of weights, as much of bias,
+ *                  which stay in L2), norm_add 12 n.
  * gate             One thread a value.  12 bytes a value.
  * gather           One thread a value.  8 bytes a value.
  * angles           One thread a frequency.  8 bytes written a value; sinf() and cosf() reduce any
@@ -13,10 +15,10 @@
  *                  nobody notices: a step computes it once for all layers.
  *
  * Flops: under 10 a value.  Bound: launch latency when decoding (rows fit in L2), memory bandwidth
- * when prefilling.  Shared memory: 128 bytes for the norms.
+ * when prefilling.  Shared memory: 2 x 128 bytes for the norms.
  *
- * occupancy: norm threads=256 shared=128 blocks=8
- * occupancy: norm_add threads=256 shared=128 blocks=8
+ * occupancy: norm threads=256 shared=256 blocks=8
+ * occupancy: norm_add threads=256 shared=256 blocks=8
  * occupancy: gate threads=256 shared=0 blocks=8
  * occupancy: gather threads=256 shared=0 blocks=8
  * occupancy: angles threads=256 shared=0 blocks=8
@@ -28,15 +30,30 @@
 
 enum { THREADS = 256 };
 
-/* 1 / sqrt(mean(x^2) + eps) of a row, in every thread of its block */
-static __device__ __forceinline__ float norm_factor(const float *x, uint32_t n, float eps)
+/* What is taken off a row's values, and what they are then multiplied by. */
+struct normer {
+    float middle;
+    float factor;
+};
+
+/* In every thread of the row's block. */
+static __device__ __forceinline__ struct normer normer_of(enum k_norm_kind kind, const float *x,
+                                                          uint32_t n, float eps)
 {
+    float *parts = (float *)ptx_shared(); /* two of them: no barrier between the sums */
+    struct normer m = {0, 0};
     float sum = 0;
 
+    if (kind == K_NORM_LAYER) {
+        for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+            sum += x[i];
+        m.middle = block_sum(sum, parts) / (float)n;
+        sum = 0;
+    }
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
-        sum += x[i] * x[i];
-    sum = block_sum(sum, (float *)ptx_shared());
-    return 1 / sqrtf(sum / (float)n + eps);
+        sum += (x[i] - m.middle) * (x[i] - m.middle);
+    m.factor = 1 / sqrtf(block_sum(sum, parts + WARP) / (float)n + eps);
+    return m;
 }
 
 static __global__ __launch_bounds__(THREADS) void norm(struct k_norm a)
@@ -49,10 +66,13 @@ static __global__ __launch_bounds__(THREADS) void norm(struct k_norm a)
         for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
             out[i] = x[i];
     } else {
-        float factor = norm_factor(x, a.n, a.eps);
+        struct normer m = normer_of(a.kind, x, a.n, a.eps);
 
-        for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
-            out[i] = x[i] * factor * a.weight[i];
+        for (uint32_t i = threadIdx.x; i < a.n; i += THREADS) {
+            float y = (x[i] - m.middle) * m.factor * a.weight[i];
+
+            out[i] = a.bias ? y + a.bias[i] : y;
+        }
     }
 }
 
@@ -65,10 +85,13 @@ static __global__ __launch_bounds__(THREADS) void norm_add(struct k_norm_add a)
         for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
             x[i] += y[i];
     } else {
-        float factor = norm_factor(y, a.n, a.eps);
+        struct normer m = normer_of(a.kind, y, a.n, a.eps);
 
         for (uint32_t i = threadIdx.x; i < a.n; i += THREADS)
-            x[i] += y[i] * factor * a.weight[i];
+            if (a.bias)
+                x[i] += (y[i] - m.middle) * m.factor * a.weight[i] + a.bias[i];
+            else
+                x[i] += (y[i] - m.middle) * m.factor * a.weight[i];
     }
 }
 
@@ -116,12 +139,12 @@ static __global__ __launch_bounds__(THREADS) void angles(struct k_angles a)
 
 extern "C" int k_cuda_norm(const struct k_cuda *c, const struct k_norm *a)
 {
-    return launch(c, norm, dim3(a->n_rows), THREADS, WARP * sizeof(float), *a);
+    return launch(c, norm, dim3(a->n_rows), THREADS, 2 * WARP * sizeof(float), *a);
 }
 
 extern "C" int k_cuda_norm_add(const struct k_cuda *c, const struct k_norm_add *a)
 {
-    return launch(c, norm_add, dim3(a->n_rows), THREADS, WARP * sizeof(float), *a);
+    return launch(c, norm_add, dim3(a->n_rows), THREADS, 2 * WARP * sizeof(float), *a);
 }
 
 /* Blocks for one thread a value. */

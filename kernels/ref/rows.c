@@ -26,14 +26,30 @@ void k_ref_embed(const struct k_embed *a, uint32_t first, uint32_t end)
     }
 }
 
-/* 1 / sqrt(mean(x^2) + eps) */
-static float norm_factor(const float *x, uint32_t n, float eps)
+/* What is taken off a row's values, and what they are then multiplied by. */
+struct normer {
+    float middle;
+    float factor;
+};
+
+static struct normer normer_of(enum k_norm_kind kind, const float *x, uint32_t n, float eps)
 {
+    double middle = 0;
     double sum = 0;
 
+    for (uint32_t i = 0; i < n && kind == K_NORM_LAYER; i++)
+        middle += (double)x[i] / n;
     for (uint32_t i = 0; i < n; i++)
-        sum += (double)x[i] * (double)x[i];
-    return (float)(1 / sqrt(sum / n + (double)eps));
+        sum += ((double)x[i] - middle) * ((double)x[i] - middle);
+    return (struct normer){(float)middle, (float)(1 / sqrt(sum / n + (double)eps))};
+}
+
+/* bias NULL: none; adding a 0 would turn -0 into 0. */
+static float normed(struct normer m, float x, float weight, const float *bias)
+{
+    float y = (x - m.middle) * m.factor * weight;
+
+    return bias ? y + *bias : y;
 }
 
 void k_ref_norm(const struct k_norm *a, uint32_t first, uint32_t end)
@@ -41,10 +57,15 @@ void k_ref_norm(const struct k_norm *a, uint32_t first, uint32_t end)
     for (uint32_t r = first; r < end; r++) {
         const float *x = a->x + (size_t)(a->row_ids ? a->row_ids[r] : r) * a->n;
         float *out = a->out.f32 + (size_t)r * a->n;
-        float factor = a->weight ? norm_factor(x, a->n, a->eps) : 1;
+        struct normer m;
 
+        if (!a->weight) {
+            memmove(out, x, a->n * sizeof(*out));
+            continue;
+        }
+        m = normer_of(a->kind, x, a->n, a->eps);
         for (uint32_t i = 0; i < a->n; i++)
-            out[i] = a->weight ? x[i] * factor * a->weight[i] : x[i];
+            out[i] = normed(m, x[i], a->weight[i], a->bias ? a->bias + i : NULL);
     }
 }
 
@@ -53,10 +74,12 @@ void k_ref_norm_add(const struct k_norm_add *a, uint32_t first, uint32_t end)
     for (uint32_t r = first; r < end; r++) {
         float *x = a->x + (size_t)r * a->n;
         const float *y = a->y + (size_t)r * a->n;
-        float factor = a->weight ? norm_factor(y, a->n, a->eps) : 1;
+        struct normer m = {0, 0};
 
+        if (a->weight)
+            m = normer_of(a->kind, y, a->n, a->eps);
         for (uint32_t i = 0; i < a->n; i++)
-            x[i] += a->weight ? y[i] * factor * a->weight[i] : y[i];
+            x[i] += a->weight ? normed(m, y[i], a->weight[i], a->bias ? a->bias + i : NULL) : y[i];
     }
 }
 

@@ -22,3 +22,9 @@ const size_t n_attention_shapes = sizeof(attention_shapes) / sizeof(attention_sh
 
 const uint32_t row_widths[] = {1, 7, 8, 31, 32, 33, 64, 100, 576, 640, 4096};
 const size_t n_row_widths = sizeof(row_widths) / sizeof(row_widths[0]);
+
+const struct norm_variant norm_variants[] = {
+        {K_NORM_RMS, false, false}, {K_NORM_LAYER, false, true}, {K_NORM_RMS, true, false},
+        {K_NORM_LAYER, true, true}, {K_NORM_LAYER, true, false}, {K_NORM_RMS, true, true},
+};
+const size_t n_norm_variants = sizeof(norm_variants) / sizeof(norm_variants[0]);

@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/kernels.h"
+
 /* The shapes that every backend's kernels are tested with. */
 struct matmul_shape {
     uint32_t n_in;
@@ -28,3 +30,11 @@ extern const size_t n_attention_shapes;
 
 extern const uint32_t row_widths[];
 extern const size_t n_row_widths;
+
+struct norm_variant {
+    enum k_norm_kind kind;
+    bool weighted;
+    bool biased;
+};
+extern const struct norm_variant norm_variants[];
+extern const size_t n_norm_variants;

@@ -16,6 +16,12 @@ static void assert_close(const float *got, const float *want, size_t n, float to
             fail_msg("%zu: %.9g, want %.9g", i, (double)got[i], (double)want[i]);
 }
 
+/* A mean in float32 is off by some units of its last place, and so is what remains. */
+static float tolerance_of(const struct norm_variant *v)
+{
+    return v->kind == K_NORM_LAYER ? 2e-6F : 1e-6F;
+}
+
 /* The quantised form says the same as the float form. */
 static void assert_packed(const struct k_act *a, uint32_t n_rows)
 {
@@ -50,17 +56,21 @@ static bool same(const struct k_act *a, const struct k_act *b, uint32_t n_rows)
            memcmp(a->sum, b->sum, groups * sizeof(float)) == 0;
 }
 
-static void check_norm(uint32_t n, bool weighted)
+/* Values about 1, so that their mean is not 0. */
+static void check_norm(uint32_t n, const struct norm_variant *v)
 {
     static const uint32_t ids[ROWS] = {4, 0, 2};
     struct random r = {n};
-    CLEANUP(mem_freep) float *x = random_floats(&r, (size_t)5 * n, -3, 3);
+    CLEANUP(mem_freep) float *x = random_floats(&r, (size_t)5 * n, -2, 4);
     CLEANUP(mem_freep) float *w = random_floats(&r, n, 0.5F, 2);
+    CLEANUP(mem_freep) float *b = random_floats(&r, n, -2, 2);
     struct k_act want = act_new(ROWS, n);
     struct k_act first = act_new(ROWS, n);
     struct k_norm a = {.x = x,
                        .row_ids = ids,
-                       .weight = weighted ? w : NULL,
+                       .kind = v->kind,
+                       .weight = v->weighted ? w : NULL,
+                       .bias = v->biased ? b : NULL,
                        .eps = 1e-5F,
                        .n = n,
                        .n_rows = ROWS,
@@ -69,7 +79,7 @@ static void check_norm(uint32_t n, bool weighted)
     k_ref_norm(&a, 0, ROWS);
     a.out = first;
     k_cpu_ops(0)->norm(&a, 0, ROWS);
-    assert_close(first.f32, want.f32, (size_t)ROWS * n, 1e-6F);
+    assert_close(first.f32, want.f32, (size_t)ROWS * n, tolerance_of(v));
     assert_packed(&first, ROWS);
     for (unsigned k = 1; k_cpu_ops(k); k++) {
         struct k_act other = act_new(ROWS, n);
@@ -87,24 +97,29 @@ static void check_norm(uint32_t n, bool weighted)
 static void norms(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < n_row_widths; i++) {
-        check_norm(row_widths[i], true);
-        check_norm(row_widths[i], false);
-    }
+    for (size_t i = 0; i < n_row_widths; i++)
+        for (size_t v = 0; v < n_norm_variants; v++)
+            check_norm(row_widths[i], &norm_variants[v]);
 }
 
-static void check_norm_add(uint32_t n, bool weighted)
+static void check_norm_add(uint32_t n, const struct norm_variant *v)
 {
     struct random r = {n};
     CLEANUP(mem_freep) float *x = random_floats(&r, (size_t)ROWS * n, -3, 3);
-    CLEANUP(mem_freep) float *y = random_floats(&r, (size_t)ROWS * n, -3, 3);
+    CLEANUP(mem_freep) float *y = random_floats(&r, (size_t)ROWS * n, -2, 4);
     CLEANUP(mem_freep) float *w = random_floats(&r, n, 0.5F, 2);
+    CLEANUP(mem_freep) float *b = random_floats(&r, n, -2, 2);
     CLEANUP(mem_freep) float *want = test_alloc((size_t)ROWS * n, sizeof(float));
     CLEANUP(mem_freep) float *first = test_alloc((size_t)ROWS * n, sizeof(float));
     CLEANUP(mem_freep) float *other = test_alloc((size_t)ROWS * n, sizeof(float));
     size_t bytes = (size_t)ROWS * n * sizeof(float);
-    struct k_norm_add a = {
-            .y = y, .weight = weighted ? w : NULL, .eps = 1e-6F, .n = n, .n_rows = ROWS};
+    struct k_norm_add a = {.y = y,
+                           .kind = v->kind,
+                           .weight = v->weighted ? w : NULL,
+                           .bias = v->biased ? b : NULL,
+                           .eps = 1e-6F,
+                           .n = n,
+                           .n_rows = ROWS};
 
     memcpy(want, x, bytes);
     a.x = want;
@@ -112,7 +127,7 @@ static void check_norm_add(uint32_t n, bool weighted)
     memcpy(first, x, bytes);
     a.x = first;
     k_cpu_ops(0)->norm_add(&a, 0, ROWS);
-    assert_close(first, want, (size_t)ROWS * n, 1e-6F);
+    assert_close(first, want, (size_t)ROWS * n, tolerance_of(v));
     for (unsigned k = 1; k_cpu_ops(k); k++) {
         memcpy(other, x, bytes);
         a.x = other;
@@ -124,10 +139,44 @@ static void check_norm_add(uint32_t n, bool weighted)
 static void norms_added(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < n_row_widths; i++) {
-        check_norm_add(row_widths[i], true);
-        check_norm_add(row_widths[i], false);
-    }
+    for (size_t i = 0; i < n_row_widths; i++)
+        for (size_t v = 0; v < n_norm_variants; v++)
+            check_norm_add(row_widths[i], &norm_variants[v]);
+}
+
+/* By hand: mean 2.5, variance 1.25; and far from 0, where the squares' means are equal. */
+static void layer_norm_is_its_formula(void **state)
+{
+    static const float weight[] = {1, 1, 2, -1};
+    static const float bias[] = {0, 1, 10, -1};
+    static const double deviation[] = {-1.5, -0.5, 0.5, 1.5};
+    static const float offsets[] = {0, -100, 100000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++)
+        for (unsigned k = 0; k == 0 || k_cpu_ops(k - 1); k++) {
+            const struct k_ops *ops = k == 0 ? k_ref_ops() : k_cpu_ops(k - 1);
+            struct k_act out = act_new(1, 4);
+            float x[4];
+            struct k_norm a = {.x = x,
+                               .kind = K_NORM_LAYER,
+                               .weight = weight,
+                               .bias = bias,
+                               .eps = 0.75F,
+                               .n = 4,
+                               .n_rows = 1,
+                               .out = out};
+
+            for (int j = 0; j < 4; j++)
+                x[j] = offsets[i] + 1 + (float)j;
+            ops->norm(&a, 0, 1);
+            for (int j = 0; j < 4; j++) {
+                double want = deviation[j] / sqrt(2.0) * (double)weight[j] + (double)bias[j];
+
+                assert_true(fabs((double)out.f32[j] - want) < 2e-6);
+            }
+            act_free(&out);
+        }
 }
 
 static void check_gate(uint32_t n, enum k_gate_kind kind, float range)
@@ -225,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(norms),
             cmocka_unit_test(norms_added),
+            cmocka_unit_test(layer_norm_is_its_formula),
             cmocka_unit_test(gates),
             cmocka_unit_test(odd_values_pack),
             cmocka_unit_test(angles_are_cos_and_sin),

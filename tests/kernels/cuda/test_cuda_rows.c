@@ -17,19 +17,23 @@ static const float tolerance = 2e-6F;
 static const struct k_cuda_shape small = {
         .rows_max = 64, .n_heads = 1, .n_kv_heads = 1, .head_dim = 8, .n_sms = 4};
 
-static void check_norm(uint32_t n, bool weighted, bool picked)
+/* Values about 1, so that their mean is not 0. */
+static void check_norm(uint32_t n, const struct norm_variant *v, bool picked)
 {
     static const uint32_t ids[ROWS] = {4, 0, 2};
     struct gpu g = gpu_new(&small);
     struct random r = {n};
     size_t bytes = (size_t)ROWS * n * sizeof(float);
-    CLEANUP(mem_freep) float *x = random_floats(&r, (size_t)5 * n, -3, 3);
+    CLEANUP(mem_freep) float *x = random_floats(&r, (size_t)5 * n, -2, 4);
     CLEANUP(mem_freep) float *w = random_floats(&r, n, 0.5F, 2);
+    CLEANUP(mem_freep) float *b = random_floats(&r, n, -2, 2);
     CLEANUP(mem_freep) float *want = test_alloc(1, bytes);
     CLEANUP(mem_freep) float *got = NULL;
     struct k_norm a = {.x = x,
                        .row_ids = picked ? ids : NULL,
-                       .weight = weighted ? w : NULL,
+                       .kind = v->kind,
+                       .weight = v->weighted ? w : NULL,
+                       .bias = v->biased ? b : NULL,
                        .eps = 1e-5F,
                        .n = n,
                        .n_rows = ROWS,
@@ -38,11 +42,12 @@ static void check_norm(uint32_t n, bool weighted, bool picked)
     k_ref_norm(&a, 0, ROWS);
     a.x = gpu_upload(&g, x, (size_t)5 * n * sizeof(float));
     a.row_ids = picked ? gpu_upload(&g, ids, sizeof(ids)) : NULL;
-    a.weight = weighted ? gpu_upload(&g, w, n * sizeof(float)) : NULL;
+    a.weight = v->weighted ? gpu_upload(&g, w, n * sizeof(float)) : NULL;
+    a.bias = v->biased ? gpu_upload(&g, b, n * sizeof(float)) : NULL;
     a.out.f32 = gpu_alloc(&g, bytes);
     assert_int_equal(k_cuda_norm(&g.k, &a), 0);
     got = gpu_download(&g, a.out.f32, bytes);
-    gpu_worst(got, want, (size_t)ROWS * n, NULL, weighted ? tolerance : 0);
+    gpu_worst(got, want, (size_t)ROWS * n, NULL, v->weighted ? tolerance : 0);
     gpu_free(&g);
 }
 
@@ -50,30 +55,37 @@ static void norms(void **state)
 {
     (void)state;
     for (size_t i = 0; i < n_row_widths; i++) {
-        check_norm(row_widths[i], true, true);
-        check_norm(row_widths[i], true, false);
-        check_norm(row_widths[i], false, true);
+        for (size_t v = 0; v < n_norm_variants; v++)
+            check_norm(row_widths[i], &norm_variants[v], true);
+        check_norm(row_widths[i], &(struct norm_variant){.weighted = true}, false);
     }
 }
 
-static void check_norm_add(uint32_t n, bool weighted)
+static void check_norm_add(uint32_t n, const struct norm_variant *v)
 {
     struct gpu g = gpu_new(&small);
     struct random r = {n};
     size_t bytes = (size_t)ROWS * n * sizeof(float);
     CLEANUP(mem_freep) float *x = random_floats(&r, (size_t)ROWS * n, -3, 3);
-    CLEANUP(mem_freep) float *y = random_floats(&r, (size_t)ROWS * n, -3, 3);
+    CLEANUP(mem_freep) float *y = random_floats(&r, (size_t)ROWS * n, -2, 4);
     CLEANUP(mem_freep) float *w = random_floats(&r, n, 0.5F, 2);
+    CLEANUP(mem_freep) float *b = random_floats(&r, n, -2, 2);
     CLEANUP(mem_freep) float *got = NULL;
-    struct k_norm_add a = {
-            .y = y, .weight = weighted ? w : NULL, .eps = 1e-6F, .n = n, .n_rows = ROWS};
+    struct k_norm_add a = {.y = y,
+                           .kind = v->kind,
+                           .weight = v->weighted ? w : NULL,
+                           .bias = v->biased ? b : NULL,
+                           .eps = 1e-6F,
+                           .n = n,
+                           .n_rows = ROWS};
     float *on_device = gpu_upload(&g, x, bytes);
 
     a.x = x;
     k_ref_norm_add(&a, 0, ROWS);
     a.x = on_device;
     a.y = gpu_upload(&g, y, bytes);
-    a.weight = weighted ? gpu_upload(&g, w, n * sizeof(float)) : NULL;
+    a.weight = v->weighted ? gpu_upload(&g, w, n * sizeof(float)) : NULL;
+    a.bias = v->biased ? gpu_upload(&g, b, n * sizeof(float)) : NULL;
     assert_int_equal(k_cuda_norm_add(&g.k, &a), 0);
     got = gpu_download(&g, on_device, bytes);
     gpu_worst(got, x, (size_t)ROWS * n, NULL, tolerance);
@@ -83,10 +95,9 @@ static void check_norm_add(uint32_t n, bool weighted)
 static void norms_added(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < n_row_widths; i++) {
-        check_norm_add(row_widths[i], true);
-        check_norm_add(row_widths[i], false);
-    }
+    for (size_t i = 0; i < n_row_widths; i++)
+        for (size_t v = 0; v < n_norm_variants; v++)
+            check_norm_add(row_widths[i], &norm_variants[v]);
 }
 
 static void check_gate(uint32_t n, enum k_gate_kind kind, float range)
