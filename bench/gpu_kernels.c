@@ -5,12 +5,15 @@
  *   gpu_kernels [--small]
  *
  * For each case a line: bytes that must move, time of one launch (the median of ROUNDS timings of
- * a row of launches between two events), the rate, and its share of the bandwidth that a copy on
- * the device reaches in the same process.  Shares mean more than rates: they hold across clocks and
- * coolers.  Weights rotate through more copies than the cache holds, and are random.  --small is
- * for the virtual GPU: it shows that the program works, its times mean nothing.
+ * a row of launches between two events), the rate, its share of the bandwidth that a copy on the
+ * device reaches in the same process, and the share of the roofline: the time that the data sheet's
+ * bandwidth, or the flops of the units that the kernel uses, would allow, over the time it took.
+ * Shares mean more than rates: they hold across clocks and coolers.  Weights rotate through more
+ * copies than the cache holds, and are random.  --small is for the virtual GPU: it shows that the
+ * program works, its times mean nothing.
  *
- * Sizes are Llama-3.1-8B's (docs/gpu.md has the rooflines that belong to them).
+ * Sizes are Llama-3.1-8B's (docs/gpu.md has the rooflines that belong to them, and
+ * scripts/roofline.py the same data sheets).
  */
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -22,6 +25,7 @@
 #include "kernels/cuda/cuda_ops.h"
 
 enum { ROUNDS = 7, COPIES_MAX = 16, ROWS_MAX = 256, HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128 };
+enum { GEMV_ROWS = 8 }; /* up to so many rows products are made by float32 units (gemv.cu) */
 
 struct sizes {
     uint32_t width;
@@ -36,11 +40,27 @@ struct sizes {
 static const struct sizes LARGE = {4096, 14336, 2048, 64, 50, (size_t)512 << 20, (size_t)1 << 30};
 static const struct sizes SMALL = {256, 512, 64, 2, 2, 1 << 20, 1 << 20};
 
+enum unit { FP32, TF32, FP16, UNIT_COUNT };
+
+/* Of the data sheets, dense; by the name that CUDA gives the GPU. */
+struct sheet {
+    const char *gpu;
+    double bandwidth; /* bytes/s */
+    double flops[UNIT_COUNT];
+};
+
+static const struct sheet SHEETS[] = {
+        {"NVIDIA A100-SXM4-80GB", 2.039e12, {19.5e12, 156e12, 312e12}},
+        {"NVIDIA H100 80GB HBM3", 3.35e12, {67e12, 494.7e12, 989.4e12}},
+        {"NVIDIA H200", 4.8e12, {67e12, 494.7e12, 989.4e12}},
+};
+
 struct bench {
     const struct sizes *s;
     struct k_cuda k;
     cudaEvent_t start, stop;
-    double copy_rate; /* bytes/s, read and written */
+    double copy_rate;          /* bytes/s, read and written */
+    const struct sheet *sheet; /* NULL: none of this GPU */
 };
 
 /* A benchmark has no way on from an error. */
@@ -105,13 +125,29 @@ static double seconds(struct bench *b, int (*launch)(struct bench *b, void *user
     return (double)ms[ROUNDS / 2] / 1e3 / b->s->launches;
 }
 
-static void report(const struct bench *b, const char *name, double bytes, double flops, double s)
+/* Of the time that it took, how much the data sheet asks for; 0 without one. */
+static double roofline_share(const struct bench *b, double bytes, double flops, enum unit unit,
+                             double s)
+{
+    double memory, compute;
+
+    if (!b->sheet || s <= 0)
+        return 0;
+    memory = bytes / b->sheet->bandwidth;
+    compute = flops / b->sheet->flops[unit];
+    return (memory > compute ? memory : compute) / s;
+}
+
+static void report(const struct bench *b, const char *name, double bytes, double flops,
+                   enum unit unit, double s)
 {
     double rate = s > 0 ? bytes / s : 0;
 
-    printf("%-34s %10.2f MB %10.2f us %9.1f GB/s %6.1f %% of copy %9.2f TFLOP/s\n", name,
-           bytes / 1e6, s * 1e6, rate / 1e9, 100 * rate / b->copy_rate,
-           s > 0 ? flops / s / 1e12 : 0);
+    printf("%-28s %9.2f MB %10.2f us %8.1f GB/s %6.1f %% of copy %8.2f Tflop/s", name, bytes / 1e6,
+           s * 1e6, rate / 1e9, 100 * rate / b->copy_rate, s > 0 ? flops / s / 1e12 : 0);
+    if (b->sheet)
+        printf(" %6.1f %% of roofline", 100 * roofline_share(b, bytes, flops, unit, s));
+    printf("\n");
 }
 
 static int launch_copy(struct bench *b, void *userdata, uint32_t i)
@@ -129,7 +165,7 @@ static void measure_copy(struct bench *b)
     double s = seconds(b, launch_copy, p);
 
     b->copy_rate = s > 0 ? 2 * (double)b->s->copy_bytes / s : 1;
-    report(b, "copy on the device", 2 * (double)b->s->copy_bytes, 0, s);
+    report(b, "copy on the device", 2 * (double)b->s->copy_bytes, 0, FP32, s);
     must(cudaFree(p), "memory");
 }
 
@@ -179,7 +215,8 @@ static void measure_product(struct bench *b, enum k_type type, const char *type_
                                        .w = {&p.w[i]},
                                        .out = {out}};
         (void)snprintf(name, sizeof(name), "product %s, %u rows", type_name, rows[r]);
-        report(b, name, bytes, 2.0 * rows[r] * n_in * n_out, seconds(b, launch_product, &p));
+        report(b, name, bytes, 2.0 * rows[r] * n_in * n_out, rows[r] <= GEMV_ROWS ? FP32 : TF32,
+               seconds(b, launch_product, &p));
     }
     for (uint32_t i = 0; i < p.n_copies; i++)
         must(cudaFree(packed[i]), "memory");
@@ -242,7 +279,7 @@ static void measure_decode_attention(struct bench *b, uint32_t n_seqs)
                          .head_dim = HEAD_DIM};
     (void)snprintf(name, sizeof(name), "attention, %u sequences of %u", n_seqs, b->s->context);
     report(b, name, (double)n_ids * (double)layer_bytes,
-           4.0 * n_seqs * HEADS * HEAD_DIM * b->s->context, seconds(b, launch_attend, &a));
+           4.0 * n_seqs * HEADS * HEAD_DIM * b->s->context, FP16, seconds(b, launch_attend, &a));
     must(cudaFree(q), "memory");
     must(cudaFree(out), "memory");
     must(cudaFree(cache), "memory");
@@ -275,7 +312,7 @@ static void measure_norm(struct bench *b)
 
     fill_random(b, x, bytes);
     fill_random(b, weight, n * sizeof(float));
-    report(b, "norm, 256 rows", 2 * (double)bytes, 0, seconds(b, launch_norm, &a));
+    report(b, "norm, 256 rows", 2 * (double)bytes, 0, FP32, seconds(b, launch_norm, &a));
     must(cudaFree(x), "memory");
     must(cudaFree(weight), "memory");
     must(cudaFree(out), "memory");
@@ -294,6 +331,9 @@ static void open_gpu(struct bench *b)
     must(cudaEventCreateWithFlags(&b->start, cudaEventDefault), "event");
     must(cudaEventCreateWithFlags(&b->stop, cudaEventDefault), "event");
     must(k_cuda_init(), "kernels");
+    for (size_t i = 0; i < sizeof(SHEETS) / sizeof(SHEETS[0]); i++)
+        if (strcmp(prop.name, SHEETS[i].gpu) == 0)
+            b->sheet = &SHEETS[i];
     shape.n_sms = b->k.n_sms = (uint32_t)prop.multiProcessorCount;
     b->k.stream = stream;
     b->k.scratch_bytes = k_cuda_scratch_bytes(&shape);
