@@ -225,11 +225,57 @@ struct k_gate {
     struct k_act out;
 };
 
+/* Change rows of logits in place, before a token is drawn.  Items: rows.  Steps, in this order:
+ *   1  repetition penalty (CTRL, arXiv:1909.05858): of tokens seen in the prompt or the output,
+ *      positive logits are divided by 'repetition', others multiplied by it
+ *   2  presence and frequency penalties (OpenAI's API reference): tokens with n_output > 0 lose
+ *      presence + frequency x n_output
+ *   3  biases are added
+ *   4  tokens that the mask does not allow become -INFINITY, which k_sample never draws
+ * An adjustment of zeros changes nothing and costs a look at it.  Lists may lie anywhere in the
+ * flat arrays: those of a sequence can stay where they are from step to step, so that the host
+ * sends only entries that changed.  Within a list ids differ.  (The decoder does not call it yet.)
+ */
+struct k_seen {
+    uint32_t id; /* < n_vocab */
+    uint32_t n_prompt;
+    uint32_t n_output;
+};
+struct k_bias {
+    uint32_t id; /* < n_vocab */
+    float value;
+};
+struct k_adjustment {
+    float repetition; /* > 0 where tokens are seen; 1: none */
+    float presence;
+    float frequency;
+    uint32_t first_seen;
+    uint32_t n_seen;
+    uint32_t first_bias;
+    uint32_t n_biases;
+    uint32_t mask; /* row of masks */
+    bool masked;   /* else all tokens are allowed */
+};
+struct k_adjust {
+    float *logits;                   /* [n_rows][n_vocab] */
+    const struct k_adjustment *rows; /* [n_rows] */
+    const struct k_seen *seen;       /* of all rows */
+    const struct k_bias *biases;     /* of all rows */
+    const uint32_t *masks; /* [..][k_mask_words(n_vocab)]: bit id % 32 of word id / 32: allowed */
+    uint32_t n_vocab;
+    uint32_t n_rows;
+};
+static inline uint32_t k_mask_words(uint32_t n_vocab)
+{
+    return (n_vocab + 31) / 32;
+}
+
 /* Draw a token from each row of logits.  Items: rows.  Order: divide by temperature, softmax;
  * keep the top_k most likely (0: all); of those the fewest whose renormalised sum reaches top_p;
  * of those the ones of at least min_p x the best.  Of equals the lower id goes first.  The draw
  * walks the kept ids upward until their sum passes u x total, u from k_uniform().  A temperature
- * below 1e-6 takes the best.  A row with a value that is not finite gives -1. */
+ * below 1e-6 takes the best.  -INFINITY is never drawn; a row with nothing else, or with a value
+ * that is +INFINITY or no number, gives -1. */
 struct k_sampling {
     float temperature; /* >= 0 */
     float top_p;       /* (0, 1] */
@@ -312,6 +358,7 @@ struct k_ops {
     void (*store)(const struct k_store *a, uint32_t first, uint32_t end);
     void (*attend)(const struct k_attend *a, uint32_t first, uint32_t end);
     void (*gate)(const struct k_gate *a, uint32_t first, uint32_t end);
+    void (*adjust)(const struct k_adjust *a, uint32_t first, uint32_t end);
     void (*sample)(const struct k_sample *a, uint32_t first, uint32_t end);
     void (*gather)(const struct k_gather *a, uint32_t first, uint32_t end);
 };

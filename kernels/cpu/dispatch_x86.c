@@ -52,6 +52,7 @@ static const struct k_ops avx512 = {
         .store = k_ref_store,
         .attend = k_attend_avx2,
         .gate = k_gate_avx2,
+        .adjust = k_ref_adjust,
         .sample = k_ref_sample,
         .gather = k_ref_gather,
 };
@@ -69,6 +70,7 @@ static const struct k_ops avx2 = {
         .store = k_ref_store,
         .attend = k_attend_avx2,
         .gate = k_gate_avx2,
+        .adjust = k_ref_adjust,
         .sample = k_ref_sample,
         .gather = k_ref_gather,
 };

@@ -16,6 +16,7 @@ const struct k_ops k_portable_ops = {
         .store = k_ref_store,
         .attend = k_attend_portable,
         .gate = k_gate_portable,
+        .adjust = k_ref_adjust,
         .sample = k_ref_sample,
         .gather = k_ref_gather,
 };

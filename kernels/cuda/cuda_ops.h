@@ -26,8 +26,8 @@ extern "C" {
  *   k_sample    n_vocab below 2^20; scratch is used by rows that filter
  *
  * A graph for n rows serves fewer when the rest is marked, and then left out: a token INT32_MIN
- * (embed), a seq_of or a slot UINT32_MAX (store, sample), a span of no rows (attend).  Other ops
- * compute whatever such rows hold.
+ * (embed), a seq_of or a slot UINT32_MAX (store, sample), a span of no rows (attend), an adjustment
+ * of zeros.  Other ops compute whatever such rows hold.
  *
  * Precision: float32, but products of more than K_CUDA_STREAM_ROWS rows, whose factors are
  * rounded to tf32 (10 bits of mantissa), and attention, whose queries (times scale) and weights
@@ -85,6 +85,7 @@ int k_cuda_angles(const struct k_cuda *c, const struct k_angles *a);
 int k_cuda_store(const struct k_cuda *c, const struct k_store *a);
 int k_cuda_attend(const struct k_cuda *c, const struct k_attend *a);
 int k_cuda_gate(const struct k_cuda *c, const struct k_gate *a);
+int k_cuda_adjust(const struct k_cuda *c, const struct k_adjust *a);
 int k_cuda_sample(const struct k_cuda *c, const struct k_sample *a);
 int k_cuda_gather(const struct k_cuda *c, const struct k_gather *a);
 

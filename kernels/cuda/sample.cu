@@ -6,7 +6,7 @@
  * flight a thread.  A token's place in the order (greater logit first, then lower id) is one
  * unsigned number, its rank; a filter is the last rank it keeps.
  *
- *   best     the least rank; a value that is not finite makes it 0.  Greedy rows are done.
+ *   best     the least rank; +INFINITY or no number makes it 0.  Greedy rows are done.
  *   top_k,   find_cut(): tokens are counted (top_k), or their weights summed (top_p), in 2048
  *   top_p    buckets of neighbouring logits; the tokens of the bucket in which the sum passes the
  *            goal, few as a rule, go to the row's scratch list; among them the rank is found 11
@@ -45,7 +45,8 @@ static constexpr uint32_t LOADS = 4;
 static constexpr float COLDEST = 1e-6F;   /* temperatures below count as 0 */
 static constexpr float BUCKET_RANGE = 20; /* logits further from the best share the last bucket */
 static constexpr float WEIGHT_ONE = 0x1p44F;
-static constexpr sum_t KEEP_ALL = ~0ULL;
+/* Beyond the rank of any finite logit (ids stay below 2^ID_BITS - 1), before those of -INFINITY. */
+static constexpr sum_t KEEP_FINITE = (0xff800000ULL << ID_BITS) - 1;
 
 struct choice {
     sum_t before; /* the sum over the buckets before */
@@ -229,7 +230,8 @@ static __device__ uint32_t choose_bucket(struct shared_memory *s, struct measure
     sum_t begin = end - low - high;
 
     if (m->goal == 0)
-        m->goal = max(min((sum_t)ceil(m->share * (double)total), total), 1ULL);
+        m->goal = max((sum_t)ceil(m->share * (double)total), 1ULL);
+    m->goal = min(m->goal, total);
     if (begin < m->goal && m->goal <= end) { /* one thread */
         bool in_low = m->goal <= begin + low;
 
@@ -383,24 +385,22 @@ static __device__ int32_t draw(const struct row &r, double u)
 
 static __device__ int32_t sample_row(struct row r, const struct k_sampling &s)
 {
-    sum_t best = KEEP_ALL;
+    sum_t best = KEEP_FINITE;
     uint32_t id;
 
     each(r.logits, 0, r.n, threadIdx.x, THREADS, [&](uint32_t i, float logit) {
-        bool bad = (__float_as_uint(logit) & 0x7f800000U) == 0x7f800000U;
-
-        best = min(best, bad ? 0 : rank_of(logit, i));
+        best = min(best, logit < INFINITY ? rank_of(logit, i) : 0);
     });
     best = least_of_block(best, r.shared->parts);
     id = (uint32_t)best & ((1U << ID_BITS) - 1);
-    if (best == 0)
+    if (best == 0 || best == KEEP_FINITE)
         return -1;
     if (s.temperature < COLDEST)
         return (int32_t)id;
     r.best = r.logits[id];
     r.inverse = 1 / s.temperature;
     r.min_p = s.min_p;
-    r.cut = KEEP_ALL;
+    r.cut = KEEP_FINITE;
     if (s.top_k != 0 && s.top_k < r.n)
         r.cut = find_cut(r, {true, s.top_k, 0});
     if (s.top_p < 1)

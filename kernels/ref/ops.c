@@ -14,6 +14,7 @@ const struct k_ops *k_ref_ops(void)
             .store = k_ref_store,
             .attend = k_ref_attend,
             .gate = k_ref_gate,
+            .adjust = k_ref_adjust,
             .sample = k_ref_sample,
             .gather = k_ref_gather,
     };

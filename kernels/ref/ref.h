@@ -13,6 +13,7 @@ void k_ref_angles(const struct k_angles *a, uint32_t first, uint32_t end);
 void k_ref_store(const struct k_store *a, uint32_t first, uint32_t end);
 void k_ref_attend(const struct k_attend *a, uint32_t first, uint32_t end);
 void k_ref_gate(const struct k_gate *a, uint32_t first, uint32_t end);
+void k_ref_adjust(const struct k_adjust *a, uint32_t first, uint32_t end);
 void k_ref_sample(const struct k_sample *a, uint32_t first, uint32_t end);
 void k_ref_gather(const struct k_gather *a, uint32_t first, uint32_t end);
 

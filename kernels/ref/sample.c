@@ -14,7 +14,6 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "kernels/half.h"
 #include "kernels/ref/ref.h"
 
 enum { BUCKETS = 2048, LANES = 16 };
@@ -75,8 +74,8 @@ static struct k_candidate heap_pop(struct k_candidate *heap, uint32_t n, bool la
     return top;
 }
 
-/* The best, lowest id first; -1 when any value is not finite.  Two passes that the compiler can
- * turn into vectors, then a search for where the maximum is. */
+/* The best, lowest id first; -1 when a value is +INFINITY or no number, or all are -INFINITY.  Two
+ * passes that the compiler can turn into vectors, then a search for where the maximum is. */
 static int32_t best_of(const float *logits, uint32_t n)
 {
     float most[LANES];
@@ -87,7 +86,7 @@ static int32_t best_of(const float *logits, uint32_t n)
     for (uint32_t j = 0; j < LANES; j++)
         most[j] = logits[0];
     for (i = 0; i < n; i++)
-        bad |= (k_to_bits(logits[i]) & 0x7f800000U) == 0x7f800000U;
+        bad |= !(logits[i] < INFINITY);
     for (i = 0; i + LANES <= n; i += LANES)
         for (uint32_t j = 0; j < LANES; j++)
             most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
@@ -95,7 +94,7 @@ static int32_t best_of(const float *logits, uint32_t n)
         greatest = logits[i] > greatest ? logits[i] : greatest;
     for (uint32_t j = 0; j < LANES; j++)
         greatest = most[j] > greatest ? most[j] : greatest;
-    if (bad)
+    if (bad || greatest == -INFINITY)
         return -1;
     for (i = 0; logits[i] != greatest;)
         i++;

@@ -299,6 +299,11 @@ void device_gate(struct device *d, const struct k_gate *a)
     append(d, OP_GATE, a, sizeof(*a), a->n_rows);
 }
 
+void device_adjust(struct device *d, const struct k_adjust *a)
+{
+    append(d, OP_ADJUST, a, sizeof(*a), a->n_rows);
+}
+
 void device_sample(struct device *d, const struct k_sample *a)
 {
     append(d, OP_SAMPLE, a, sizeof(*a), a->n_rows);

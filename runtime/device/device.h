@@ -108,6 +108,7 @@ void device_angles(struct device *d, const struct k_angles *a);
 void device_store(struct device *d, const struct k_store *a);
 void device_attend(struct device *d, const struct k_attend *a);
 void device_gate(struct device *d, const struct k_gate *a);
+void device_adjust(struct device *d, const struct k_adjust *a);
 void device_sample(struct device *d, const struct k_sample *a);
 void device_gather(struct device *d, const struct k_gather *a);
 /* With the other ranks; nothing without them (communicator.h). */

@@ -437,6 +437,8 @@ static int launch(struct cuda *c, enum device_op op, const void *args)
         return k_cuda_attend(&c->k, args);
     case OP_GATE:
         return k_cuda_gate(&c->k, args);
+    case OP_ADJUST:
+        return k_cuda_adjust(&c->k, args);
     case OP_SAMPLE:
         return k_cuda_sample(&c->k, args);
     case OP_GATHER:

@@ -143,6 +143,9 @@ static void compute(void *userdata, uint32_t first, uint32_t end)
     case OP_GATE:
         ops->gate(&a->gate, first, end);
         break;
+    case OP_ADJUST:
+        ops->adjust(&a->adjust, first, end);
+        break;
     case OP_SAMPLE:
         ops->sample(&a->sample, first, end);
         break;

@@ -13,6 +13,7 @@ enum device_op {
     OP_STORE,
     OP_ATTEND,
     OP_GATE,
+    OP_ADJUST,
     OP_SAMPLE,
     OP_GATHER,
     OP_ALL_REDUCE,
@@ -40,6 +41,7 @@ union device_args {
     struct k_store store;
     struct k_attend attend;
     struct k_gate gate;
+    struct k_adjust adjust;
     struct k_sample sample;
     struct k_gather gather;
     struct k_pack pack;

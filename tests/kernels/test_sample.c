@@ -88,7 +88,7 @@ static void greedy_takes_the_lowest_best(void **state)
 
 static void not_finite_is_bad(void **state)
 {
-    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static const float bad[] = {NAN, INFINITY, -NAN};
 
     (void)state;
     for (size_t i = 0; i < 3; i++)
@@ -101,6 +101,41 @@ static void not_finite_is_bad(void **state)
                                       (struct k_sampling){.temperature = (float)t, .top_p = 1}),
                                  -1);
             }
+}
+
+/* Tokens at -INFINITY are as if they were not there, whatever the filters count to. */
+static void forbidden_is_never_drawn(void **state)
+{
+    static const struct k_sampling table[] = {
+            {.temperature = 0, .top_p = 1},
+            {.temperature = 1, .top_p = 1},
+            {.temperature = 1e-5F, .top_p = 0.5F},
+            {.temperature = 1, .top_p = 1, .top_k = 2},
+            {.temperature = 1, .top_p = 1, .top_k = 30},
+            {.temperature = 100, .top_p = 0.999999F, .top_k = 30},
+            {.temperature = 100, .top_p = 0.999999F},
+            {.temperature = 1, .top_p = 1, .min_p = 0.1F},
+    };
+    enum { N = 40 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        for (uint32_t p = 0; p < 200; p++) {
+            struct k_sampling params = table[i];
+            float logits[N];
+            int32_t token;
+
+            params.position = p;
+            for (int j = 0; j < N; j++)
+                logits[j] = -INFINITY;
+            assert_int_equal(draw(k_cpu_ops(0), logits, N, params), -1);
+            logits[7] = -50;
+            assert_int_equal(draw(k_cpu_ops(0), logits, N, params), 7);
+            logits[39] = -51;
+            logits[20] = -50.5F;
+            token = draw(k_cpu_ops(0), logits, N, params);
+            assert_true(token == 7 || token == 20 || token == 39);
+        }
 }
 
 /* How often each of the five is drawn in 4,000. */
@@ -189,9 +224,13 @@ static void large_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(philox_known_answers),         cmocka_unit_test(uniform_is_uniform),
-            cmocka_unit_test(greedy_takes_the_lowest_best), cmocka_unit_test(not_finite_is_bad),
-            cmocka_unit_test(filters_keep_what_they_say),   cmocka_unit_test(large_rows),
+            cmocka_unit_test(philox_known_answers),
+            cmocka_unit_test(uniform_is_uniform),
+            cmocka_unit_test(greedy_takes_the_lowest_best),
+            cmocka_unit_test(not_finite_is_bad),
+            cmocka_unit_test(forbidden_is_never_drawn),
+            cmocka_unit_test(filters_keep_what_they_say),
+            cmocka_unit_test(large_rows),
     };
 
     return cmocka_run_group_tests(tests, make_five, NULL);

@@ -124,6 +124,7 @@ static void equals_are_in_order(void **state)
     check(logits, N, params, N_ROWS, NULL, NULL);
 }
 
+/* -INFINITY is not among what is bad; it is a token that is not there. */
 static void not_finite_is_bad(void **state)
 {
     enum { N = 2500 };
@@ -138,6 +139,26 @@ static void not_finite_is_bad(void **state)
         params[i] = (struct k_sampling){.temperature = i == 1 ? 0 : 1, .top_p = 0.9F};
     }
     check(logits, N, params, 4, NULL, NULL);
+}
+
+/* Of all but some tokens forbidden, fewer than top_k, one or none at all. */
+static void forbidden_is_never_drawn(void **state)
+{
+    static const uint32_t widths[] = {1, 100, 5000};
+
+    (void)state;
+    for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++)
+        for (uint32_t n_allowed = 0; n_allowed <= 20; n_allowed = 5 * n_allowed + 1) {
+            struct random r = {widths[w] + n_allowed};
+            uint32_t n = widths[w];
+            CLEANUP(mem_freep) float *logits = test_alloc((size_t)N_PARAMS * n, sizeof(float));
+
+            for (size_t i = 0; i < (size_t)N_PARAMS * n; i++)
+                logits[i] = -INFINITY;
+            for (uint32_t i = 0; i < N_PARAMS * n_allowed; i++)
+                logits[(size_t)(i % N_PARAMS) * n + random_u32(&r) % n] = random_float(&r, -60, 9);
+            check(logits, n, table, N_PARAMS, NULL, NULL);
+        }
 }
 
 /* What a slot drew is there for the next step; rows of no slot are left out. */
@@ -173,6 +194,7 @@ int main(void)
             cmocka_unit_test(draws_what_the_reference_draws),
             cmocka_unit_test(equals_are_in_order),
             cmocka_unit_test(not_finite_is_bad),
+            cmocka_unit_test(forbidden_is_never_drawn),
             cmocka_unit_test(slots_keep_tokens),
             cmocka_unit_test(too_large_a_vocabulary_is_refused),
     };
