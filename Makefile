@@ -7,6 +7,7 @@ BUILD := build/release
 
 .PHONY: help build setup setup-cluster image demo demo-down test lint docs clean
 .PHONY: check-reference bench-peer check-fuzz check-sanitizers check-cuda
+.PHONY: prepare-nvidia check-nvidia bench-nvidia
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -62,6 +63,16 @@ check-sanitizers: ## the integration suites under the address and thread sanitiz
 check-cuda: ## the CUDA backend, compiled by nvcc and run on the virtual GPU: the full form
 	scripts/setup.sh build test cuda
 	python3 tests/run.py gpu-full
+
+prepare-nvidia: ## gather in build/nvidia what a machine with an NVIDIA GPU needs for the next two
+	scripts/setup.sh build test cuda
+	scripts/nvidia.sh prepare --models
+
+check-nvidia: ## kernels and models on a real GPU, and the bandwidth they reach; needs build/nvidia only
+	scripts/nvidia.sh check
+
+bench-nvidia: ## the server under load on a real GPU; needs build/nvidia only
+	scripts/nvidia.sh bench
 
 check-fuzz: ## every fuzz target, 10 minutes each
 	scripts/setup.sh build test

@@ -145,6 +145,7 @@ def gpu_full():
             pytest("real models", "tests/cuda/test_models.py", timeout=3600),
             *configure_and_build("vgpu-asan"),
             ctest("vgpu-asan", "-R", GPU_TESTS, "--timeout", "7200", timeout=14400), soak("vgpu-asan", 300),
+            pytest("ready for a real GPU", "tests/cuda/test_nvidia.py", env={"PENSTOCK_BUILD": str(ROOT / "build/vgpu")}),
             *configure_and_build("release"), *configure_and_build("cuda", ["penstock-runtime"]),
             Step("images", ["scripts/image.sh", "cuda"]), pytest("image", "tests/cuda/test_image.py")]
 
