@@ -172,11 +172,49 @@ static void decodes_follow_the_reference(void **state)
     }
 }
 
+/* What a step still computes when its model goes finds its memory until it ends: the device works
+ * for the next one. */
+static void a_model_goes_while_a_step_runs(void **state)
+{
+    static const uint32_t ids[] = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4};
+    struct plan_seq seq = {.n_tokens = 20, .table_first = {0, 5}, .table_len = {5, 5}};
+    struct plan_sample sample = {.top_p = 1};
+    int32_t tokens[20], drawn = -1;
+    struct tiny_seq again = {.tokens = tokens, .n_tokens = 20, .sample = true};
+    struct step_plan plan = {.n_tokens = 20,
+                             .n_seqs = 1,
+                             .n_samples = 1,
+                             .n_block_ids = 10,
+                             .tokens = tokens,
+                             .seqs = &seq,
+                             .samples = &sample,
+                             .block_ids = ids};
+    struct model_ticket ticket;
+    struct model *m;
+    struct tiny t;
+    struct err err;
+
+    (void)state;
+    tiny_init(&t, "llama");
+    tiny_tokens(tokens, 20, 1);
+    for (int i = 0; i < 5; i++) {
+        m = tiny_ranks(&t, "cuda", 1);
+        assert_ok(model_submit(m, &plan, &ticket, &err), &err);
+        model_free(m);
+    }
+    m = tiny_ranks(&t, "cuda", 1);
+    tiny_step(m, &again, 1, &drawn);
+    assert_in_range(drawn, 0, 49);
+    model_free(m);
+    tiny_release(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
             cmocka_unit_test(logits_are_the_references),
             cmocka_unit_test(decodes_follow_the_reference),
+            cmocka_unit_test(a_model_goes_while_a_step_runs),
     };
 
     return n_gpus() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
