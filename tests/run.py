@@ -191,7 +191,8 @@ def sanitizers():
             Step("Kubernetes binaries", ["scripts/kubernetes.sh"], timeout=3600),
             pytest("operator under asan", "tests/integration/operator", env=env("asan"), timeout=3600),
             pytest("operator under tsan", "tests/integration/operator", env=env("tsan"), timeout=3600),
-            pytest("runtime under asan", "tests/integration/runtime", env=env("asan"), timeout=7200)]
+            pytest("runtime under asan", "tests/integration/runtime", "--ignore",
+                   "tests/integration/runtime/test_streams.py", env=env("asan"), timeout=7200)]
 
 
 def cluster():
