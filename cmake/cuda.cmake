@@ -23,7 +23,7 @@ set(cuda_flags -std=c++17 -O3 -I${CMAKE_SOURCE_DIR} -ccbin ${PENSTOCK_CUDA_HOST}
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
     -gencode arch=compute_100,code=[sm_100,compute_100]
     -Werror all-warnings
-    --compress-mode=size # a fifth of the default's size; drivers of CUDA 12.4 on unpack it
+    --compress-mode=size # a fifth of the size; drivers from 580 on, which CUDA 13 needs anyway, unpack it
     -Xcompiler=-fPIC,-fno-exceptions,-fno-rtti,-fstack-protector-strong,-Wall,-Wextra
     -Xcompiler=-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.
     -Xptxas=-v)
