@@ -9,6 +9,9 @@
 
 #define assert_cuda(call) assert_int_equal((int)(call), 0)
 
+/* What cudaMalloc() aligns to, and what kernels ask for. */
+enum { DEVICE_ALIGN = 256, KERNEL_ALIGN = 16, UNUSED = 0xff };
+
 struct gpu gpu_new(const struct k_cuda_shape *shape)
 {
     struct gpu g = {.k = {.n_sms = shape->n_sms, .scratch_bytes = k_cuda_scratch_bytes(shape)}};
@@ -21,23 +24,35 @@ struct gpu gpu_new(const struct k_cuda_shape *shape)
     return g;
 }
 
+static void assert_untouched(struct gpu *g, const void *p, size_t n)
+{
+    CLEANUP(mem_freep) uint8_t *bytes = n > 0 ? gpu_download(g, p, n) : NULL;
+
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(bytes[i], UNUSED);
+}
+
 void gpu_free(struct gpu *g)
 {
     assert_cuda(cudaStreamSynchronize(g->k.stream));
-    for (size_t i = 0; i < g->n_memory; i++)
-        assert_cuda(cudaFree(g->memory[i]));
+    for (size_t i = 0; i < g->n_memory; i++) {
+        assert_untouched(g, g->memory[i].start, g->memory[i].before);
+        assert_cuda(cudaFree(g->memory[i].start));
+    }
     assert_cuda(cudaStreamDestroy(g->k.stream));
 }
 
 void *gpu_alloc(struct gpu *g, size_t bytes)
 {
-    void *p = NULL;
+    size_t aligned = (bytes + KERNEL_ALIGN - 1) / KERNEL_ALIGN * KERNEL_ALIGN;
+    size_t whole = (bytes + DEVICE_ALIGN - 1) / DEVICE_ALIGN * DEVICE_ALIGN;
+    struct gpu_memory m = {.before = whole - aligned};
 
     assert_true(g->n_memory < sizeof(g->memory) / sizeof(g->memory[0]));
-    assert_cuda(cudaMalloc(&p, bytes));
-    g->memory[g->n_memory++] = p;
-    assert_cuda(cudaMemsetAsync(p, 0xff, bytes, g->k.stream));
-    return p;
+    assert_cuda(cudaMalloc(&m.start, m.before + bytes));
+    g->memory[g->n_memory++] = m;
+    assert_cuda(cudaMemsetAsync(m.start, UNUSED, m.before + bytes, g->k.stream));
+    return (char *)m.start + m.before;
 }
 
 void *gpu_upload(struct gpu *g, const void *host, size_t bytes)

@@ -10,10 +10,16 @@
 /* A device for tests of CUDA kernels: the virtual GPU (gpu_orders_virtual.c: every test runs in
  * three orders of threads) or a real one (gpu_orders_real.c).  Each array is an allocation of its
  * own, exact in size and filled with 0xff before use (floats: not a number), so that a read of what
- * nobody wrote and an access beyond the end show.  Failures of the device fail the test. */
+ * nobody wrote and an access beyond the end show.  It ends where the allocation does and begins at
+ * a multiple of 16 bytes: the virtual GPU sees reads that go 16 bytes too far.  What is before it
+ * is looked at in the end.  Failures of the device fail the test. */
+struct gpu_memory {
+    void *start; /* to be freed */
+    size_t before;
+};
 struct gpu {
     struct k_cuda k;
-    void *memory[256]; /* to be freed */
+    struct gpu_memory memory[256];
     size_t n_memory;
 };
 
