@@ -404,6 +404,23 @@ static void splits(void **state)
         }
 }
 
+/* Scratch for some splits only: no more are made, and nothing is written beyond. */
+static void scratch_is_kept(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n <= 3; n++) {
+        struct bench b = bench_new((struct attention_shape){6, 2, 64, 700, 1, 0}, 132);
+        size_t split = (size_t)2 * 6 * (64 * sizeof(float) + 2 * sizeof(float)); /* of two spans */
+
+        b.g.k.scratch_bytes = n * split + split / 2;
+        b.g.k.scratch = gpu_alloc(&b.g, b.g.k.scratch_bytes);
+        make_data(&b);
+        store(&b, K_ROPE_HALVES, 32, NULL);
+        check_spans(&b, 1);
+        bench_free(&b);
+    }
+}
+
 /* What lies behind the window is somebody else's by now, or nobody's, whole blocks and the part of
  * one: here no numbers. */
 static void window_reads_nothing_behind(void **state)
@@ -419,15 +436,17 @@ static void window_reads_nothing_behind(void **state)
     bench_free(&b);
 }
 
-/* Scores far apart: the greatest is in one block of many, and all others vanish. */
+/* Scores far apart: the greatest is in one block of many, and all others vanish; those of every
+ * other head are small against its neighbours'. */
 static void one_position_wins(void **state)
 {
-    struct bench b = bench_new((struct attention_shape){4, 1, 64, 300, 1, 0}, 132);
+    enum { HEADS = 4, DIM = 64 };
+    struct bench b = bench_new((struct attention_shape){HEADS, 1, DIM, 300, 1, 0}, 132);
 
     (void)state;
     make_data(&b);
-    for (size_t i = 0; i < (size_t)b.n * 4 * 64; i++)
-        b.q[i] *= 8;
+    for (size_t i = 0; i < (size_t)b.n * HEADS * DIM; i++)
+        b.q[i] *= i / DIM % 2 == 0 ? 1 : 64;
     store(&b, K_ROPE_HALVES, 0, NULL);
     check_spans(&b, 1);
     bench_free(&b);
@@ -461,6 +480,7 @@ int main(void)
             cmocka_unit_test(soft_caps),
             cmocka_unit_test(groups_and_heads),
             cmocka_unit_test(splits),
+            cmocka_unit_test(scratch_is_kept),
             cmocka_unit_test(window_reads_nothing_behind),
             cmocka_unit_test(one_position_wins),
             cmocka_unit_test(what_does_not_fit_is_refused),
