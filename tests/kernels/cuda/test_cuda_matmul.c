@@ -83,6 +83,12 @@ static void bench_free(struct bench *b)
     mem_free(b->bound);
 }
 
+static void set(float *x, size_t n, float value)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = value;
+}
+
 /* The first n_rows rows' product. */
 static float *product(struct gpu *g, const struct bench *b, uint32_t n_rows)
 {
@@ -179,6 +185,31 @@ static void rows_are_alone(void **state)
     bench_free(&b);
 }
 
+/* A row that is no number, as padding may be, leaves the others what they are. */
+static void check_bad_row(enum k_type type, struct matmul_shape s)
+{
+    struct bench b = bench_new(type, s);
+    struct k_cuda_shape shape = sized(s.n_rows, 4);
+    struct gpu g = gpu_new(&shape);
+    CLEANUP(mem_freep) float *got = NULL;
+
+    set(b.x, s.n_in, NAN);
+    got = product(&g, &b, s.n_rows);
+    gpu_worst(got + s.n_out, b.reference + s.n_out, (size_t)(s.n_rows - 1) * s.n_out,
+              b.bound + s.n_out, 0);
+    gpu_free(&g);
+    bench_free(&b);
+}
+
+static void bad_rows_are_alone(void **state)
+{
+    (void)state;
+    check_bad_row(K_F32, (struct matmul_shape){92, 9, 17});
+    check_bad_row(K_Q4_0, (struct matmul_shape){96, 70, 17});
+    check_bad_row(K_BF16, (struct matmul_shape){33, 9, 17});
+    check_bad_row(K_Q8_0, (struct matmul_shape){96, 9, 5});
+}
+
 /* The greatest and the least integers everywhere: nothing is lost when the offset cancels. */
 static void extremes(void **state)
 {
@@ -208,12 +239,6 @@ static void extremes(void **state)
             check_bench(&b, 4);
             bench_free(&b);
         }
-}
-
-static void set(float *x, size_t n, float value)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] = value;
 }
 
 /* Several matrices of two types at once, adding to what is there. */
@@ -273,6 +298,7 @@ int main(void)
             cmocka_unit_test(tiles),
             cmocka_unit_test(parts),
             cmocka_unit_test(rows_are_alone),
+            cmocka_unit_test(bad_rows_are_alone),
             cmocka_unit_test(extremes),
             cmocka_unit_test(several_matrices_and_add),
     };
