@@ -99,7 +99,10 @@ static int bring(struct group *g, unsigned rank, struct bring mine, struct err *
     int r;
 
     ASSERT(mine.n <= g->n_max);
-    g->brings[rank] = mine;
+    (void)pthread_mutex_lock(&g->lock);
+    if (!g->is_broken) /* else others may still be reading what broke it */
+        g->brings[rank] = mine;
+    (void)pthread_mutex_unlock(&g->lock);
     r = meet(g, err);
     for (unsigned i = 0; r == 0 && i < g->size; i++) {
         if (g->brings[i].call == mine.call && g->brings[i].n == mine.n)

@@ -156,6 +156,20 @@ static void tiles(void **state)
     check(K_F32, (struct matmul_shape){512, 256, 128});
 }
 
+/* With this much scratch, if it is not what k_cuda_scratch_bytes() says. */
+static void check_scratch(const struct bench *b, uint32_t n_sms, size_t bytes)
+{
+    struct k_cuda_shape shape = sized(b->s.n_rows, n_sms);
+    struct gpu g = gpu_new(&shape);
+    CLEANUP(mem_freep) float *got = NULL;
+
+    g.k.scratch = gpu_alloc(&g, bytes);
+    g.k.scratch_bytes = bytes;
+    got = product(&g, b, b->s.n_rows);
+    gpu_worst(got, b->reference, (size_t)b->s.n_rows * b->s.n_out, b->bound, 0);
+    gpu_free(&g);
+}
+
 /* The inputs cut into parts, whose sums are added: as many as the device and scratch allow. */
 static void parts(void **state)
 {
@@ -164,6 +178,8 @@ static void parts(void **state)
     (void)state;
     for (uint32_t n_sms = 1; n_sms <= 132; n_sms += n_sms < 4 ? 1 : 64)
         check_bench(&b, n_sms);
+    for (size_t n = 1; n <= 7; n += 2) /* of halves of a part */
+        check_scratch(&b, 132, n * 20 * 70 * sizeof(float) / 2);
     bench_free(&b);
 }
 
@@ -241,13 +257,10 @@ static void extremes(void **state)
         }
 }
 
-/* Several matrices of two types at once, adding to what is there. */
-static void check_several(uint32_t n_rows, uint32_t n_sms)
+/* Several matrices at once, adding to what is there; type: of the second, others are Q8_0. */
+static void check_several(enum k_type type, uint32_t n_rows, uint32_t n_sms)
 {
-    static const struct {
-        enum k_type type;
-        uint32_t n_out;
-    } mats[K_MATMUL_MAX] = {{K_Q8_0, 17}, {K_Q4_1, 140}, {K_Q8_0, 66}};
+    static const uint32_t n_outs[K_MATMUL_MAX] = {17, 140, 66};
     struct k_cuda_shape shape = sized(n_rows, n_sms);
     struct gpu g = gpu_new(&shape);
     struct bench b[K_MATMUL_MAX];
@@ -255,24 +268,24 @@ static void check_several(uint32_t n_rows, uint32_t n_sms)
     struct k_matmul a = {.in = {.n = 1024}, .n_rows = n_rows, .n_mats = K_MATMUL_MAX, .add = true};
 
     for (int m = 0; m < K_MATMUL_MAX; m++) {
-        size_t n = (size_t)n_rows * mats[m].n_out;
+        size_t n = (size_t)n_rows * n_outs[m];
         CLEANUP(mem_freep) float *ones = test_alloc(n, sizeof(float));
 
-        b[m] = bench_new(mats[m].type, (struct matmul_shape){1024, mats[m].n_out, n_rows});
+        b[m] = bench_new(m == 1 ? type : K_Q8_0, (struct matmul_shape){1024, n_outs[m], n_rows});
         mem_free(b[m].x);
         b[m].x = random_floats(&(struct random){7}, (size_t)n_rows * 1024, -1, 1);
         mem_free(b[m].reference);
         mem_free(b[m].bound);
         make_reference(&b[m]);
         set(ones, n, 1);
-        w[m] = gpu_matrix(&g, b[m].type, 1024, mats[m].n_out, b[m].stored);
+        w[m] = gpu_matrix(&g, b[m].type, 1024, n_outs[m], b[m].stored);
         a.w[m] = &w[m];
         a.out[m] = gpu_upload(&g, ones, n * sizeof(float));
     }
     a.in.f32 = gpu_upload(&g, b[0].x, (size_t)n_rows * 1024 * sizeof(float));
     assert_int_equal(k_cuda_matmul(&g.k, &a), 0);
     for (int m = 0; m < K_MATMUL_MAX; m++) {
-        size_t n = (size_t)n_rows * mats[m].n_out;
+        size_t n = (size_t)n_rows * n_outs[m];
         CLEANUP(mem_freep) float *got = gpu_download(&g, a.out[m], n * sizeof(float));
 
         for (size_t i = 0; i < n; i++)
@@ -286,9 +299,11 @@ static void check_several(uint32_t n_rows, uint32_t n_sms)
 static void several_matrices_and_add(void **state)
 {
     (void)state;
-    check_several(3, 4);
-    check_several(11, 1);
-    check_several(11, 16);
+    check_several(K_Q4_1, 3, 4);
+    check_several(K_Q4_1, 11, 1);
+    check_several(K_Q4_1, 11, 16);
+    check_several(K_Q8_0, 3, 4);
+    check_several(K_Q8_0, 11, 16);
 }
 
 int main(void)

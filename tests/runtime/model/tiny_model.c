@@ -45,8 +45,10 @@ void tiny_keys(struct gguf_builder *b, const char *arch)
     key_u32(b, arch, "attention.head_count_kv", s.kv_heads);
     (void)snprintf(key, sizeof(key), "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_builder_f32(b, key, 1e-5F);
-    key_u32(b, arch, "attention.key_length", s.head_dim);
-    key_u32(b, arch, "attention.value_length", s.head_dim);
+    if (s.heads * s.head_dim != s.width) {
+        key_u32(b, arch, "attention.key_length", s.head_dim);
+        key_u32(b, arch, "attention.value_length", s.head_dim);
+    }
     if (s.gemma) {
         key_u32(b, arch, "attention.sliding_window", WINDOW);
     }
