@@ -248,6 +248,43 @@ static void embeds(void **state)
         check_embed(all_types[t], 32);
 }
 
+/* Every byte of the packed form is written, whatever was there. */
+static void check_packed_whole(enum k_type type, uint32_t n_in)
+{
+    enum { N_OUT = 5 };
+    struct gpu g = gpu_new(&small);
+    struct random r = {type};
+    size_t bytes = k_cuda_packed_bytes(type, n_in, N_OUT);
+    CLEANUP(mem_freep) void *stored = random_matrix(&r, type, n_in, N_OUT);
+    CLEANUP(mem_freep) uint8_t *zeros = test_alloc(1, bytes);
+    CLEANUP(mem_freep) uint8_t *first = NULL;
+    CLEANUP(mem_freep) uint8_t *second = NULL;
+    size_t stored_bytes = (size_t)N_OUT * (n_in / k_block_len(type)) * k_block_bytes(type);
+    struct k_pack a = {.type = type,
+                       .n_in = n_in,
+                       .n_out = N_OUT,
+                       .stored = gpu_upload(&g, stored, stored_bytes),
+                       .packed = gpu_alloc(&g, bytes)}; /* of ones */
+
+    assert_int_equal(k_cuda_pack(&g.k, &a), 0);
+    first = gpu_download(&g, a.packed, bytes);
+    a.packed = gpu_upload(&g, zeros, bytes);
+    assert_int_equal(k_cuda_pack(&g.k, &a), 0);
+    second = gpu_download(&g, a.packed, bytes);
+    assert_memory_equal(first, second, bytes);
+    gpu_free(&g);
+}
+
+static void packing_writes_every_byte(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < n_all_types; t++) {
+        check_packed_whole(all_types[t], 768); /* an odd number of blocks of 256 */
+        if (k_block_len(all_types[t]) <= 32)
+            check_packed_whole(all_types[t], 96);
+    }
+}
+
 static void packed_sizes(void **state)
 {
     (void)state;
@@ -291,10 +328,15 @@ static void blocks_are_copied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-            cmocka_unit_test(norms),        cmocka_unit_test(norms_added),
-            cmocka_unit_test(gates),        cmocka_unit_test(angles),
-            cmocka_unit_test(gathers),      cmocka_unit_test(embeds),
-            cmocka_unit_test(packed_sizes), cmocka_unit_test(blocks_are_copied),
+            cmocka_unit_test(norms),
+            cmocka_unit_test(norms_added),
+            cmocka_unit_test(gates),
+            cmocka_unit_test(angles),
+            cmocka_unit_test(gathers),
+            cmocka_unit_test(embeds),
+            cmocka_unit_test(packing_writes_every_byte),
+            cmocka_unit_test(packed_sizes),
+            cmocka_unit_test(blocks_are_copied),
     };
 
     return gpu_run_tests(tests);
