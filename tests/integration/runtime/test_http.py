@@ -161,10 +161,8 @@ def test_requests_that_wait_hold_no_bodies():
                          b"Content-Length: %d\r\n\r\n" % len(body) + body)
             sockets.append(sock)
             time.sleep(0.2)
-            until = time.monotonic() + 10  # several at once would be refused: bodies are bounded, too
-            while (metrics := s.metrics())["penstock_queue_length"] < i and time.monotonic() < until:
-                time.sleep(0.1)
-        assert metrics["penstock_queue_length"] >= 8  # on a slow machine the first ones end meanwhile
+        metrics = s.metrics()
+        assert metrics["penstock_queue_length"] >= 10
         for sock in sockets:
             sock.close()
         # one body as parsed has 16 MB
