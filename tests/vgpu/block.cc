@@ -185,7 +185,8 @@ void thread_ends()
     runner &r = *mine;
     fiber &f = *r.running;
     warp &w = r.warps[f.index / WARP];
-    f.copies.clear();
+    if (!f.copies.empty())
+        fail("ends, and %zu copies of its cp.async were never waited for", f.copies.size());
     w.alive &= ~(1u << f.lane);
     wait_as(f, state::ended);
     r.n_live--;

@@ -63,11 +63,15 @@ __global__ void k_reverse(const float *x, float *out, int bug)
         ptx_cp_async16(tile + 4 * t, x + base + 4 * t, true);
     if (bug != 3)
         ptx_cp_async_commit();
-    if (bug != 1)
+    if (bug != 1 && bug != 4)
         ptx_cp_async_wait<0>();
     if (bug != 2)
         __syncthreads();
     out[base + t] = tile[255 - t];
+    if (bug == 3)
+        ptx_cp_async_commit();
+    if (bug == 1 || bug == 3)
+        ptx_cp_async_wait<0>();
 }
 
 __device__ static void load_tiles(const void *a, const void *b, unsigned char *shared)

@@ -16,8 +16,8 @@ __global__ void k_where(unsigned *out); /* block-, thread indices, lane by lane 
  * 1 the barrier, 2 nothing, but lane 7 leaves first, 3 lane 5's shuffle is another one */
 __global__ void k_sum(const float *x, float *out, unsigned n, int bug);
 
-/* out[i] = x[n - 1 - i] within each block's 256, copied by cp.async.  bug: 1 no wait, 2 no
- * barrier, 3 no commit before the wait */
+/* out[i] = x[n - 1 - i] within each block's 256, copied by cp.async.  bug: 1 the wait comes too
+ * late, 2 no barrier, 3 no commit before the wait, 4 no wait */
 __global__ void k_reverse(const float *x, float *out, int bug);
 
 /* A block of 32 threads: C[16][8] = A B with B given transposed ([8][k]), operands by ldmatrix. */

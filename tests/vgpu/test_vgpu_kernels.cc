@@ -343,6 +343,11 @@ static void bad_source_lane()
     run_bad(0, k_bad_mask, 2);
 }
 
+static void bad_copies_left()
+{
+    run_bad(1024, k_reverse, (const float *)device_floats(256), device_floats(256), 4);
+}
+
 static void bad_ldmatrix()
 {
     run_bad(4096, k_bad_ldmatrix, (const float *)device_floats(256), 0);
@@ -403,6 +408,7 @@ static const std::vector<bad_case> BAD = {
         {"source-lane", bad_source_lane, "which takes no part", nullptr},
         {"pinned-gone", bad_pinned_gone, "its pinned memory", nullptr},
         {"device-gone", bad_device_gone, "its device memory", nullptr},
+        {"copies-left", bad_copies_left, "were never waited for", nullptr},
         {"ldmatrix", bad_ldmatrix, "is not 16-byte aligned", nullptr},
         {"read-of-copy", bad_read_of_copy, "after the cp.async of thread", nullptr},
         {"copy-over-read", bad_copy_over_read, "after the ldmatrix that read", nullptr},

@@ -226,6 +226,19 @@ static void bad_rows_are_alone(void **state)
     check_bad_row(K_Q8_0, (struct matmul_shape){96, 9, 5});
 }
 
+/* No rows need no memory. */
+static void no_rows_are_nothing(void **state)
+{
+    struct k_cuda_shape shape = sized(1, 4);
+    struct gpu g = gpu_new(&shape);
+    struct k_matrix w = {.type = K_Q8_0, .n_in = 256, .n_out = 8};
+    struct k_matmul a = {.in = {.n = 256}, .n_mats = 1, .w = {&w}};
+
+    (void)state;
+    assert_int_equal(k_cuda_matmul(&g.k, &a), 0);
+    gpu_free(&g);
+}
+
 /* The greatest and the least integers everywhere: nothing is lost when the offset cancels. */
 static void extremes(void **state)
 {
@@ -314,6 +327,7 @@ int main(void)
             cmocka_unit_test(parts),
             cmocka_unit_test(rows_are_alone),
             cmocka_unit_test(bad_rows_are_alone),
+            cmocka_unit_test(no_rows_are_nothing),
             cmocka_unit_test(extremes),
             cmocka_unit_test(several_matrices_and_add),
     };
