@@ -17,8 +17,8 @@
  * Fibers and their stacks belong to the OS thread and live as long as it: a fiber whose kernel has
  * returned waits for the next block's.  Shared memory ends at a page that cannot be touched, as
  * near as its 128-byte alignment allows; what is left is poisoned under AddressSanitizer and else
- * filled and looked at afterwards.  Before each block it is all ones: NaN, or -1; and in the
- * shuffled order anything at all.
+ * filled and looked at afterwards.  Before each block it is all ones (NaN, or -1), in the reverse
+ * order zeros, and in the shuffled one anything at all.
  *
  * ldmatrix has all lanes of the warp meet, as it does on a GPU, but orders no memory: of every 16
  * bytes it is known who copied them by cp.async, who read them by ldmatrix, and how many barriers
@@ -262,7 +262,7 @@ void prepare_shared(runner &r)
     shared_memory = r.shared = r.shared_end - rounded;
     r.shared_slack = rounded - r.call->shared_bytes;
     unpoison(start, SHARED_MAX);
-    memset(r.shared, 0xff, r.call->shared_bytes);
+    memset(r.shared, r.call->in_order == order::reverse ? 0 : 0xff, r.call->shared_bytes);
     for (size_t at = 0; r.call->in_order == order::shuffled && at + 8 <= r.call->shared_bytes;
          at += 8) {
         uint64_t anything = r.next_random();

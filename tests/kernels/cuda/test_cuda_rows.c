@@ -325,6 +325,23 @@ static void blocks_are_copied(void **state)
     gpu_free(&g);
 }
 
+/* A launch of no blocks would be an error. */
+static void no_rows_are_nothing(void **state)
+{
+    struct gpu g = gpu_new(&small);
+    struct k_matrix table = {.type = K_F32, .n_in = 64, .n_out = 4};
+
+    (void)state;
+    assert_int_equal(k_cuda_norm(&g.k, &(struct k_norm){.n = 64}), 0);
+    assert_int_equal(k_cuda_norm_add(&g.k, &(struct k_norm_add){.n = 64}), 0);
+    assert_int_equal(k_cuda_gate(&g.k, &(struct k_gate){.n = 64}), 0);
+    assert_int_equal(k_cuda_gather(&g.k, &(struct k_gather){.n = 64, .n_part = 32}), 0);
+    assert_int_equal(k_cuda_angles(&g.k, &(struct k_angles){.n_freqs = 32}), 0);
+    assert_int_equal(k_cuda_embed(&g.k, &(struct k_embed){.table = &table}), 0);
+    assert_int_equal(k_cuda_kv_copy(&g.k, &(struct k_kv_copy){.block_bytes = 64}), 0);
+    gpu_free(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +354,7 @@ int main(void)
             cmocka_unit_test(packing_writes_every_byte),
             cmocka_unit_test(packed_sizes),
             cmocka_unit_test(blocks_are_copied),
+            cmocka_unit_test(no_rows_are_nothing),
     };
 
     return gpu_run_tests(tests);
